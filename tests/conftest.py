@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A hostile environment for the tests: JAX in its strict mode, on eight CPU devices.
+
+Warnings are errors too (`pyproject.toml`). None of this is ever done by maxjax itself,
+whose import changes nothing in the process.
+"""
+
+import hypothesis
+import jax
+
+# Promotion and broadcasting are maxjax's own; where JAX would do either silently, a test fails.
+jax.config.update("jax_numpy_dtype_promotion", "strict")
+jax.config.update("jax_numpy_rank_promotion", "raise")
+# Takes effect only before the backend starts, hence here and not in a fixture.
+jax.config.update("jax_num_cpu_devices", 8)
+
+# No deadline: the first example of a test pays for a compile. The same examples in every run;
+# `--hypothesis-profile=long` looks for new ones.
+hypothesis.settings.register_profile("short", deadline=None, derandomize=True, max_examples=50)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile("short")
