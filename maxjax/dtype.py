@@ -114,6 +114,7 @@ class DType(enum.Enum):
     _float: builtins.bool
 
     def __new__(cls, value: int, np_type: Any, short: str) -> Self:
+        """Makes a member; only the class body calls it."""
         self = object.__new__(cls)
         self._value_ = value
         np_dtype = numpy.dtype(np_type)
@@ -145,11 +146,12 @@ class DType(enum.Enum):
     @classmethod
     def _missing_(cls, value: object) -> DType:
         if isinstance(value, str):
-            name = "bool" if value == "i1" else value
-            if name in _BY_SHORT and value != "bool":
-                return _BY_SHORT[name]
-            hint = f"; write DType[{value!r}]" if value in cls.__members__ else ""
-            raise KeyError(f"no DType has the MLIR name {value!r}, such as 'f32' or 'si64'{hint}")
+            # MLIR has no bool, so here alone its name is that of the one-bit integer.
+            if value == "i1":
+                return cls.bool
+            if value != "bool":
+                return cls.from_short(value)
+            raise KeyError(_no_short(value))
         known = ", ".join(f"{d._value_}={d!r}" for d in cls)
         raise ValueError(f"no DType has the value {value!r}; the values are {known}")
 
@@ -213,7 +215,8 @@ class DType(enum.Enum):
         """
         found = None
         if isinstance(dtype, numpy.dtype):
-            found = _BY_NUMPY.get(dtype)
+            if dtype.isnative:
+                found = _BY_TYPE.get(dtype.type)
         elif isinstance(dtype, type):
             found = _BY_TYPE.get(dtype)
         if found is None:
@@ -236,13 +239,9 @@ class DType(enum.Enum):
         >>> DType.of(jnp.bfloat16), DType.of(jnp.dtype("int32"))
         (bfloat16, int32)
         """
-        if isinstance(x, cls):
-            return x
-        if isinstance(x, numpy.dtype):
-            found = _BY_NUMPY.get(x)
-            if found is not None:
-                return found
-        elif not isinstance(x, type) or not issubclass(x, numpy.generic):
+        if not isinstance(x, numpy.dtype):
+            if isinstance(x, cls):
+                return x
             inner = getattr(x, "dtype", None)
             if isinstance(inner, (cls, numpy.dtype)):
                 return cls.of(inner)
@@ -259,24 +258,32 @@ class DType(enum.Enum):
         bfloat16
         """
         found = _BY_SHORT.get(short)
-        return cls._missing_(short) if found is None else found
+        if found is None:
+            raise KeyError(_no_short(short))
+        return found
 
 
 _UINT8 = numpy.dtype("uint8")
 _BY_SHORT = {d.short: d for d in DType}
-_BY_NUMPY = {d.np: d for d in DType}
-# By type as well as by dtype: numpy.longlong is a type of its own with int64's dtype.
-_BY_TYPE = {
-    t: _BY_NUMPY[numpy.dtype(t)]
-    for t in (*(d.np.type for d in DType), numpy.longlong, numpy.ulonglong, numpy.intc, numpy.uintc)
+# By scalar type, because numpy.dtype hashes slowly. NumPy's C names are types of their own.
+_BY_TYPE = {d.np.type: d for d in DType}
+_BY_TYPE |= {
+    c_type: DType[numpy.dtype(c_type).name]
+    for c_type in (numpy.intc, numpy.uintc, numpy.longlong, numpy.ulonglong)
 }
+
+
+def _no_short(short: str) -> str:
+    """What to say about a string that is no MLIR name."""
+    hint = f"; write DType[{short!r}]" if short in DType.__members__ else ""
+    return f"no DType has the MLIR name {short!r}, such as 'f32' or 'si64'{hint}"
 
 
 def _no_dtype(dtype: object) -> str:
     """What to say about something that has no `DType`."""
     if isinstance(dtype, numpy.dtype):
         native = dtype.newbyteorder("=")
-        if native != dtype and native in _BY_NUMPY:
+        if not dtype.isnative and native.type in _BY_TYPE:
             return (
                 f"{dtype.str} has the other byte order, and tensors have this machine's; "
                 f"convert the array first: array.astype({native.name!r})"
