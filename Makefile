@@ -37,7 +37,7 @@ check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks
@@ -79,5 +79,5 @@ $(VENV)/.ready-dev: $(VENV)/.ready
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(NEWEST) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(NEWEST) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
