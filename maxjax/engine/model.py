@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models: graphs with their weights bound, ready to be called."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from maxjax.driver import Buffer, Device
+from maxjax.dtype import DType
+from maxjax.engine.weights import bind
+from maxjax.graph.dim import StaticDim
+from maxjax.graph.graph import Graph
+from maxjax.graph.type import BufferType, Type
+from maxjax.lower import to_jax
+from maxjax.lower.dims import Sizes
+
+__all__ = ["Model", "TensorSpec"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """What an input or output of a model is.
+
+    Attributes:
+        shape: A size per dimension, None where it is symbolic.
+        dtype: The element type.
+        name: ``input0``, ``output0``, ...
+    """
+
+    shape: list[int | None]
+    dtype: DType
+    name: str
+
+    @classmethod
+    def of(cls, type_: Type, name: str) -> TensorSpec:
+        """The spec of a graph type."""
+        sizes = [d.dim if isinstance(d, StaticDim) else None for d in type_.shape]
+        return cls(sizes, type_.dtype, name)
+
+
+class _Input:
+    """One input of a model: what is accepted, and how it becomes an array."""
+
+    __slots__ = ("dtype", "is_buffer", "name", "np", "rank", "type")
+
+    def __init__(self, name: str, type_: Type) -> None:
+        self.name = name
+        self.type = type_
+        self.dtype: DType = type_.dtype
+        self.np = type_.dtype.np
+        self.rank = len(type_.shape)
+        self.is_buffer = isinstance(type_, BufferType)
+
+    def array(self, value: Any) -> Any:
+        """A caller's value as an array for the compiled program.
+
+        Raises:
+            ValueError: If it is no array, or its dtype is another.
+        """
+        if isinstance(value, Buffer):
+            array = value._array()
+        elif isinstance(value, (jax.Array, np.ndarray)):
+            array = value
+        elif self.is_buffer:
+            array = None
+        elif isinstance(value, (int, float, bool, np.generic)):
+            array = np.asarray(value)
+            if isinstance(value, float) and not isinstance(value, np.generic):
+                array = array.astype(np.float32)
+        elif hasattr(value, "__dlpack__"):
+            array = np.from_dlpack(value)
+        else:
+            array = None
+        if array is None:
+            raise ValueError(
+                f"{self.name} must be a Buffer or an array, got {type(value).__name__}"
+            )
+        if array.dtype != self.np:
+            if isinstance(array, np.ndarray) and array.dtype.newbyteorder("=") == self.np:
+                return array.astype(self.np)
+            raise ValueError(
+                f"{self.name} is {array.dtype}{list(array.shape)}, expected {self.type.brief()}"
+            )
+        return array
+
+
+class Model:
+    """A compiled graph with its weights.
+
+    XLA programs have fixed sizes: the first call with new sizes of the symbolic dimensions
+    compiles, later calls with the same sizes do not. Made by ``InferenceSession.load``.
+
+    >>> import numpy as np
+    >>> from maxjax.dtype import DType
+    >>> from maxjax.engine import InferenceSession
+    >>> from maxjax.graph import DeviceRef, Graph, TensorType
+    >>> x = TensorType(DType.float32, ["n"], DeviceRef.CPU())
+    >>> model = InferenceSession().load(Graph("double", lambda x: x * 2, [x]))
+    >>> model(np.float32([1, 2, 3]))[0].to_numpy().tolist()
+    [2.0, 4.0, 6.0]
+    """
+
+    def __init__(
+        self, graph: Graph, devices: list[Device], weights: Mapping[str, Any] | None = None
+    ) -> None:
+        self._graph = graph
+        self._devices = devices
+        self._function = to_jax(graph)
+        self._inputs = [_Input(f"input{i}", t) for i, t in enumerate(graph.input_types)]
+        self._has_buffers = any(i.is_buffer for i in self._inputs)
+        self._names = tuple(self._function.weights)
+        self._target = _target(graph, devices)
+        # A buffer input that is an output is given back as the caller's own Buffer.
+        inputs = [id(v) for v in graph.inputs]
+        self._same = [
+            inputs.index(id(v)) if isinstance(v.type, BufferType) and id(v) in inputs else None
+            for v in graph.outputs
+        ]
+        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._compiling = threading.Lock()
+        self._weights: tuple[jax.Array, ...] | None = None
+        self.reload(weights)
+
+    # ---------------------------------------------------------------- what it is
+
+    @property
+    def name(self) -> str:
+        """The graph's name."""
+        return self._graph.name
+
+    @property
+    def devices(self) -> list[Device]:
+        """The session's devices."""
+        return list(self._devices)
+
+    @property
+    def input_metadata(self) -> list[TensorSpec]:
+        """Shape, dtype and name of each input."""
+        return [TensorSpec.of(i.type, i.name) for i in self._inputs]
+
+    @property
+    def output_metadata(self) -> list[TensorSpec]:
+        """Shape, dtype and name of each output."""
+        return [TensorSpec.of(t, f"output{i}") for i, t in enumerate(self._graph.output_types)]
+
+    @property
+    def input_devices(self) -> list[Device]:
+        """The device each input is used on."""
+        return [t.device.to_device() for t in self._graph.input_types]
+
+    @property
+    def output_devices(self) -> list[Device]:
+        """The device each output is on."""
+        return [t.device.to_device() for t in self._graph.output_types]
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The call's signature: ``(input0, input1, ...)``."""
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(i.name, kind) for i in self._inputs])
+
+    def __repr__(self) -> str:
+        takes = ", ".join(i.type.brief() for i in self._inputs)
+        gives = ", ".join(t.brief() for t in self._graph.output_types)
+        return f"Model({self.name!r}, ({takes}) -> ({gives}))"
+
+    # ---------------------------------------------------------------- weights
+
+    def reload(self, weights_registry: Mapping[str, Any] | None) -> None:
+        """Binds other weights; compiled programs stay.
+
+        Args:
+            weights_registry: An array (NumPy, JAX, ``Buffer``, DLPack) for each weight name.
+
+        Raises:
+            ValueError: If weights are missing or do not fit; the old ones stay bound.
+        """
+        arrays = bind(self.name, self._function.weights, weights_registry)
+        with jax.enable_x64(True):
+            placed = tuple(
+                jax.device_put(arrays[n], self._target.jax) for n in self._names
+            )
+        sizes = Sizes()
+        sizes.bind_all(
+            (f"weight {n!r}", self._function.weights[n], a.shape)
+            for n, a in zip(self._names, placed, strict=True)
+        )
+        self._weights = placed
+
+    def release_weights(self) -> None:
+        """Drops the weights; :meth:`reload` must come before the next call."""
+        self._weights = None
+
+    # ---------------------------------------------------------------- calls
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Buffer]:
+        """Runs the graph.
+
+        Args:
+            args: A ``Buffer`` or array (NumPy, JAX, DLPack) per input; a buffer input must be a
+                ``Buffer`` and is changed in place.
+            kwargs: The same, by the names ``input0``, ``input1``, ...
+
+        Returns:
+            One ``Buffer`` per output.
+
+        Raises:
+            TypeError: If the number or names of the inputs are not the graph's.
+            ValueError: If a dtype, rank or size is not as declared, or one symbolic dimension
+                has two sizes.
+        """
+        if kwargs or len(args) != len(self._inputs):
+            args = self._arguments(args, kwargs)
+        if self._weights is None:
+            raise RuntimeError(
+                f"the weights of model {self.name!r} were released; call reload(...) first"
+            )
+        arrays = [spec.array(value) for spec, value in zip(self._inputs, args, strict=True)]
+        key = tuple([a.shape for a in arrays])
+        if self._has_buffers:
+            return self._run_with_buffers(key, arrays, args)
+        with jax.enable_x64(True):
+            program = self._programs.get(key) or self._compile(key)
+            try:
+                outputs, _ = program(self._weights, arrays, [])
+            except ValueError:
+                # Arrays that are committed to another device have to move first.
+                outputs, _ = program(self._weights, self._placed(arrays), [])
+        return [Buffer.from_jax(o) for o in outputs]
+
+    def execute(self, *args: Any) -> list[Buffer]:
+        """The same as calling the model with positional inputs."""
+        return self(*args)
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        names = [i.name for i in self._inputs]
+        wanted = f"{self.name!r} takes {len(names)} inputs ({', '.join(names) or 'none'})"
+        if len(args) > len(names):
+            raise TypeError(f"model {wanted}, got {len(args)}")
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name not in names or name in given:
+                problem = "twice" if name in given else "but it has none of that name"
+                raise TypeError(f"model {wanted}; {name!r} was given {problem}")
+            given[name] = value
+        missing = [n for n in names if n not in given]
+        if missing:
+            raise TypeError(f"model {wanted}; missing {', '.join(missing)}")
+        return tuple(given[n] for n in names)
+
+    def _run_with_buffers(self, key: Any, arrays: list[Any], args: tuple[Any, ...]) -> list[Buffer]:
+        for spec, value in zip(self._inputs, args, strict=True):
+            if spec.is_buffer and not isinstance(value, Buffer):
+                raise ValueError(
+                    f"{spec.name} is changed in place, so it must be a Buffer, got "
+                    f"{type(value).__name__}; use Buffer.from_numpy(array)"
+                )
+        tensors = [a for a, i in zip(arrays, self._inputs, strict=True) if not i.is_buffer]
+        states = [a for a, i in zip(arrays, self._inputs, strict=True) if i.is_buffer]
+        with jax.enable_x64(True):
+            program = self._programs.get(key) or self._compile(key)
+            states = _unaliased(states, tensors)
+            try:
+                outputs, finals = program(self._weights, tensors, states)
+            except ValueError:
+                outputs, finals = program(
+                    self._weights, self._placed(tensors), self._placed(states)
+                )
+        owners = [v for v, i in zip(args, self._inputs, strict=True) if i.is_buffer]
+        for owner, array in zip(owners, finals, strict=True):
+            owner._replace(array)
+        return [
+            Buffer.from_jax(o) if same is None else args[same]
+            for o, same in zip(outputs, self._same, strict=True)
+        ]
+
+    def _placed(self, arrays: list[Any]) -> list[Any]:
+        return [jax.device_put(a, self._target.jax) for a in arrays]
+
+    def _compile(self, key: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
+        """The program for inputs of these shapes; each is compiled once, whoever asks first."""
+        sizes = Sizes()
+        sizes.bind_all(
+            (i.name, i.type, shape) for i, shape in zip(self._inputs, key, strict=True)
+        )
+        with self._compiling:
+            program = self._programs.get(key)
+            if program is None:
+                program = self._programs[key] = self._program(key)
+        return program
+
+    def _program(self, key: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
+        place = jax.sharding.SingleDeviceSharding(self._target.jax)
+        specs = [
+            jax.ShapeDtypeStruct(shape, i.np, sharding=place)
+            for i, shape in zip(self._inputs, key, strict=True)
+        ]
+        tensors = [s for s, i in zip(specs, self._inputs, strict=True) if not i.is_buffer]
+        states = [s for s, i in zip(specs, self._inputs, strict=True) if i.is_buffer]
+
+        def run(weights: Any, tensors: Any, states: Any) -> Any:
+            return self._function(dict(zip(self._names, weights, strict=True)), tensors, states)
+
+        run.__name__ = run.__qualname__ = self.name or "graph"
+        jitted = jax.jit(run, donate_argnums=(2,))
+        return jitted.lower(self._weights, tensors, states).compile()
+
+
+def _unaliased(states: list[Any], others: list[Any]) -> list[Any]:
+    """Donated arrays that are given only once: a second mention is a copy."""
+    seen = {id(a) for a in others}
+    result = []
+    for array in states:
+        result.append(array.copy() if id(array) in seen else array)
+        seen.add(id(array))
+    return result
+
+
+def _target(graph: Graph, devices: list[Device]) -> Device:
+    """The device a graph's program runs on: its accelerator if it names one, else the CPU.
+
+    Raises:
+        ValueError: If the session has no such device, or the graph names several accelerators.
+    """
+    refs = {t.device for t in (*graph.input_types, *graph.output_types)}
+    refs |= {r.type.device for node in graph.body.walk() for r in node.results}
+    accelerators = sorted((r for r in refs if r.is_gpu()), key=lambda r: r.id)
+    if len(accelerators) > 1:
+        raise ValueError(
+            f"graph {graph.name!r} uses {len(accelerators)} accelerators "
+            f"({', '.join(map(str, accelerators))}); a model runs on one"
+        )
+    wanted = accelerators[0].to_device() if accelerators else None
+    for device in devices:
+        if device == wanted or (wanted is None and device.is_host):
+            return device
+    if wanted is None:
+        return devices[0]
+    raise ValueError(
+        f"graph {graph.name!r} runs on {accelerators[0]}, which is not among the session's "
+        f"devices ({', '.join(map(str, devices))})"
+    )

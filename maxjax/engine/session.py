@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sessions: where graphs are compiled and given their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from maxjax.driver import CPU, Device
+from maxjax.engine.debug import DebugConfig
+from maxjax.engine.model import Model
+from maxjax.engine.weights import warn_unused
+from maxjax.graph.graph import Graph
+from maxjax.graph.module import Module
+
+__all__ = ["InferenceSession"]
+
+
+class InferenceSession:
+    """Compiles graphs for devices.
+
+    Args:
+        devices: What graphs may run on; the CPU when empty.
+        num_threads: Accepted; XLA decides.
+
+    >>> import numpy as np
+    >>> from maxjax.dtype import DType
+    >>> from maxjax.engine import InferenceSession
+    >>> from maxjax.graph import DeviceRef, Graph, TensorType, Weight
+    >>> cpu = DeviceRef.CPU()
+    >>> w = Weight("w", DType.float32, [2], cpu)
+    >>> g = Graph("scale", lambda x: x * w, [TensorType(DType.float32, ["n", 2], cpu)])
+    >>> model = InferenceSession().load(g, weights_registry={"w": np.float32([10, 100])})
+    >>> model(np.float32([[1, 2]]))[0].to_numpy().tolist()
+    [[10.0, 200.0]]
+    """
+
+    debug: ClassVar[DebugConfig] = DebugConfig()
+
+    def __init__(self, devices: Iterable[Device] = (), num_threads: int | None = None) -> None:
+        self._devices = list(devices) or [CPU()]
+        for d in self._devices:
+            if not isinstance(d, Device):
+                raise TypeError(f"devices must be Devices, got {d!r}")
+
+    @property
+    def devices(self) -> list[Device]:
+        """The devices graphs may run on."""
+        return list(self._devices)
+
+    def load(
+        self,
+        model: str | Path | Graph | Module,
+        *,
+        weights_registry: Mapping[str, Any] | None = None,
+    ) -> Model:
+        """A model of one graph.
+
+        Args:
+            model: A graph, or a module or text file with one.
+            weights_registry: An array (NumPy, JAX, ``Buffer``, DLPack, weights of a file) for
+                each weight name.
+
+        Raises:
+            RuntimeError: If ``model`` is none of these, or the graph has no outputs yet.
+            ValueError: If a module has several graphs, or weights are missing or do not fit.
+        """
+        graphs = _graphs(model)
+        if len(graphs) != 1:
+            raise ValueError(
+                f"expected one graph, got {len(graphs)} "
+                f"({', '.join(g.name for g in graphs)}); use load_all for several"
+            )
+        return self._load_all(graphs, weights_registry)[graphs[0].name]
+
+    def load_all(
+        self,
+        model: str | Path | Graph | Module,
+        *,
+        weights_registry: Mapping[str, Any] | None = None,
+    ) -> dict[str, Model]:
+        """A model per graph, by name.
+
+        Args and errors as for :meth:`load`; the graphs share the weights registry.
+        """
+        return self._load_all(_graphs(model), weights_registry)
+
+    def _load_all(
+        self, graphs: tuple[Graph, ...], registry: Mapping[str, Any] | None
+    ) -> dict[str, Model]:
+        models = {g.name: Model(g, self._devices, registry) for g in graphs}
+        declared = {n for m in models.values() for n in m._names}
+        warn_unused(registry, declared, declared)
+        return models
+
+    def __repr__(self) -> str:
+        return f"InferenceSession({', '.join(map(str, self._devices))})"
+
+
+def _graphs(model: Any) -> tuple[Graph, ...]:
+    if isinstance(model, Graph):
+        graphs: tuple[Graph, ...] = (model,)
+    elif isinstance(model, Module):
+        graphs = model.graphs
+    else:
+        raise RuntimeError(
+            f"a model is a Graph, a Module or the path of a graph's text, got {model!r:.80}"
+        )
+    for g in graphs:
+        if g.body.outputs is None:
+            raise RuntimeError(
+                f"graph {g.name!r} has no outputs; call graph.output(...) before loading it"
+            )
+    return graphs

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base classes of ops: one class holds an op's type rule, its meaning and its placement.
+
+A subclass is a frozen dataclass whose fields are the op's attributes::
+
+    class TopK(Op):
+        k: int
+        axis: int
+
+        def infer(self, x): ...   # TensorType in, TensorType(s) out; raises one short sentence
+        def lower(self, x): ...   # jax.Array in, jax.Array(s) out; explicit dtypes
+
+Calling an instance is the only way anything happens: it checks that the operands belong to the
+graph being built, runs the type rule, and appends a node.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, dataclass_transform
+
+from maxjax.graph.dim import Dim
+from maxjax.graph.ir import Node, caller, current_graph
+from maxjax.graph.shape import Shape
+from maxjax.graph.type import Type
+from maxjax.graph.value import Value, make_value
+
+if TYPE_CHECKING:
+    from maxjax.graph.ir import Block
+
+__all__ = ["OPS", "Op", "RegionOp", "Runner", "State", "StateOp", "describe", "refused"]
+
+# Every concrete op class by its mnemonic, for the text parser and the tests over all ops.
+OPS: dict[str, type[Op]] = {}
+
+# What a type rule may raise to refuse its operands.
+_REFUSALS = (ValueError, TypeError, IndexError, NotImplementedError, RuntimeError, AssertionError)
+
+
+def describe(types: Any) -> str:
+    """Operand types as a user would write them: ``f32[batch, 4], f32[3, 2]``."""
+    return ", ".join(t.brief() for t in types)
+
+
+def refused(who: str, error: type[Exception], sentence: str, *types: Type) -> Exception:
+    """The exception for a refused use of op ``who``: op, reason, operand types, user's line."""
+    given = f" (given {describe(types)})" if types else ""
+    where = caller()
+    return error(f"{who}: {sentence}{given}" + (f"\n  at {where}" if where else ""))
+
+
+def _evaluated(field: Any, dims: Mapping[str, Any]) -> Any:
+    """``field`` with each dimension in it replaced by its value; itself when it holds none."""
+    if isinstance(field, Dim):
+        return field.evaluate(dims)
+    if isinstance(field, (tuple, Shape)):
+        values = [_evaluated(f, dims) for f in field]
+        if isinstance(field, Shape) or any(a is not b for a, b in zip(values, field, strict=True)):
+            return tuple(values)
+    elif isinstance(field, slice):
+        parts = [_evaluated(p, dims) for p in (field.start, field.stop, field.step)]
+        return slice(*parts)
+    return field
+
+
+@dataclass_transform(frozen_default=True)
+class Op(ABC):
+    """An op: its attributes (the fields), its type rule and its meaning.
+
+    Class attributes:
+        mnemonic: The name in text and messages, from the class name: ``TopK`` is ``top_k``.
+    """
+
+    mnemonic: ClassVar[str] = ""
+    _names: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own_eq = "__eq__" in cls.__dict__
+        dataclasses.dataclass(frozen=True, eq=not own_eq, repr="__repr__" not in cls.__dict__)(cls)
+        cls._names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+        if abstract:
+            return
+        if "mnemonic" not in cls.__dict__:
+            cls.mnemonic = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
+        if cls.mnemonic in OPS:
+            raise TypeError(f"two ops are called {cls.mnemonic}: {OPS[cls.mnemonic]} and {cls}")
+        OPS[cls.mnemonic] = cls
+
+    @abstractmethod
+    def infer(self, *operands: Any) -> Any:
+        """Result type(s) for operand types; raises an error of one short sentence otherwise."""
+
+    @abstractmethod
+    def lower(self, *operands: Any) -> Any:
+        """Result array(s) for operand arrays; traced by JAX."""
+
+    def at(self, dims: Mapping[str, Any]) -> Op:
+        """This op with the dimensions among its fields evaluated.
+
+        Args:
+            dims: A number, or a JAX symbolic dimension, for each symbolic name.
+        """
+        changed = {}
+        for name in self._names:
+            field = getattr(self, name)
+            value = _evaluated(field, dims)
+            if value is not field:
+                changed[name] = value
+        return dataclasses.replace(self, **changed) if changed else self  # type: ignore[type-var]
+
+    def with_graphs(self, replace: Callable[[Any], Any]) -> Op:
+        """This op with each graph that it calls replaced; most ops call none."""
+        return self
+
+    def __call__(self, *operands: Value, regions: tuple[Block, ...] = ()) -> Any:
+        """Appends this op to the graph being built.
+
+        Args:
+            operands: Values of that graph.
+            regions: The blocks that the op owns.
+
+        Returns:
+            The result value, or a tuple of them when the type rule gives several types, or None
+            when it gives none.
+
+        Raises:
+            LookupError: If no graph is being built.
+            ValueError: If an operand belongs to another graph.
+        """
+        block = current_graph(self.mnemonic).block
+        types = []
+        for i, operand in enumerate(operands):
+            home = operand._block
+            if home is not block and not block.sees(home):
+                raise _foreign(self.mnemonic, i, operand, block)
+            types.append(operand._type)
+        try:
+            result = self.infer(*types)
+        except _REFUSALS as e:
+            raise refused(self.mnemonic, type(e), str(e), *types) from None
+        node = Node(self, operands, caller(), block.graph.scope, regions)
+        block.nodes.append(node)
+        if isinstance(result, Type):
+            value = make_value(result, block)
+            node.results = (value,)
+            return value
+        if result is None:
+            return None
+        node.results = results = tuple(make_value(t, block) for t in result)
+        return results
+
+
+def _foreign(who: str, i: int, operand: Value, block: Any) -> Exception:
+    home, here = operand._block.graph, block.graph
+    if home is here:
+        why = "is defined inside a branch or loop body that has ended; return it from there"
+    else:
+        why = (
+            f"belongs to graph {home.name!r}, not to {here.name!r} which is being built; "
+            "pass it in as an input"
+        )
+    return refused(who, ValueError, f"operand {i} {why}", operand._type)
+
+
+class State(Protocol):
+    """The current arrays of the buffers, while a graph is lowered."""
+
+    def read(self, buffer: Any) -> Any:
+        """The current array of the buffer with this handle."""
+        ...
+
+    def write(self, buffer: Any, array: Any) -> None:
+        """Makes ``array`` the current array of the buffer with this handle."""
+        ...
+
+    def create(self, array: Any) -> Any:
+        """The handle of a new buffer that holds ``array``."""
+        ...
+
+
+class Runner(Protocol):
+    """Runs blocks and graphs, while the graph that owns or calls them is lowered."""
+
+    def block(self, index: int, *arguments: Any) -> tuple[Any, ...]:
+        """The outputs of the op's block with this index."""
+        ...
+
+    def graph(self, graph: Any, operands: Sequence[Any], prefix: str) -> tuple[Any, ...]:
+        """The outputs of another graph, its placeholder weights looked up under ``prefix``."""
+        ...
+
+
+class StateOp(Op, abstract=True):
+    """An op that reads or writes buffers."""
+
+    @abstractmethod
+    def lower(self, state: State, *operands: Any) -> Any:  # pyright: ignore
+        """As :meth:`Op.lower`, with the buffers' current arrays.
+
+        Args:
+            state: Gives and takes the current array of a buffer.
+            operands: Arrays; in the place of a buffer its handle in ``state``.
+        """
+
+
+class RegionOp(Op, abstract=True):
+    """An op that owns blocks or calls another graph."""
+
+    @abstractmethod
+    def lower(self, run: Runner, state: State, *operands: Any) -> Any:  # pyright: ignore
+        """As :meth:`StateOp.lower`, with a function that runs a block or a graph.
+
+        Args:
+            run: Runs a block on arrays.
+            state: As for :class:`StateOp`.
+            operands: Arrays and buffer handles.
+        """

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants: arrays in the program, weights from outside it, and shapes as tensors."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from maxjax.driver import Buffer, Device, DLPackArray
+from maxjax.dtype import DType
+from maxjax.graph.device import DeviceRef
+from maxjax.graph.dim import Dim, DimLike
+from maxjax.graph.ir import current_graph
+from maxjax.graph.op import Op, refused
+from maxjax.graph.shape import Shape
+from maxjax.graph.type import TensorType
+from maxjax.graph.value import TensorValue
+
+__all__ = ["constant", "constant_external", "shape_to_tensor"]
+
+_CPU = DeviceRef.CPU()
+
+
+class Constant(Op):
+    """An array that is part of the program. The array is never written to."""
+
+    value: np.ndarray
+    dtype: DType
+    device: DeviceRef = _CPU
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Constant)
+            and (self.dtype, self.device) == (other.dtype, other.device)
+            and self.value.shape == other.value.shape
+            and self.value.tobytes() == other.value.tobytes()
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.dtype, self.device, self.value.shape, self.value.tobytes()))
+
+    def infer(self) -> TensorType:
+        return TensorType._of(self.dtype, Shape(self.value.shape), self.device)
+
+    def lower(self) -> jax.Array:
+        return jnp.asarray(self.value, dtype=self.dtype.np)
+
+
+class ConstantExternal(Op):
+    """A weight: data that is bound by name when the graph is loaded."""
+
+    name: str
+    type: TensorType
+    align: int | None = None
+    is_placeholder: bool = False
+
+    def infer(self) -> TensorType:
+        return self.type
+
+    def lower(self) -> jax.Array:
+        raise AssertionError("weights are arguments of the lowered function")
+
+
+class ShapeToTensor(Op):
+    """Dimensions as an ``int64`` vector."""
+
+    shape: Shape
+
+    def infer(self) -> TensorType:
+        return TensorType._of(DType.int64, Shape([len(self.shape)]), _CPU)
+
+    def lower(self) -> jax.Array:
+        sizes = tuple(self.shape)
+        if all(isinstance(d, int) for d in sizes):
+            return jnp.asarray(np.asarray(sizes, np.int64))
+        return jnp.stack([jnp.asarray(d, dtype=jnp.int64) for d in sizes])
+
+
+@functools.lru_cache(maxsize=1024)
+def _scalar(value: Any, kind: type, dtype: DType, device: DeviceRef) -> Constant:
+    """A rank-0 constant; ``kind`` keeps 1, 1.0 and True apart in the cache."""
+    array = np.asarray(value).astype(dtype.np)
+    array.flags.writeable = False
+    return Constant(array, dtype, device)
+
+
+def literal(value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
+    """A constant of ``dtype`` from a number or array that is known to fit it."""
+    if type(value) in (int, float, bool):
+        # -0.0 == 0.0 would share a cache entry
+        if value == 0 and type(value) is float:
+            return Constant(_frozen(np.asarray(value).astype(dtype.np)), dtype, device)()
+        return _scalar(value, type(value), dtype, device)()
+    array = value.to_numpy() if isinstance(value, Buffer) else np.asarray(value)
+    return Constant(_frozen(array.astype(dtype.np)), dtype, device)()
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    array.flags.writeable = False
+    return array
+
+
+def _device(who: str, device: Device | DeviceRef) -> DeviceRef:
+    if not isinstance(device, (Device, DeviceRef)):
+        raise refused(who, TypeError, f"device must be a Device or DeviceRef, got {device!r}")
+    return DeviceRef.from_device(device)
+
+
+def constant(
+    value: DLPackArray | Sequence[Any] | float | np.number[Any],
+    dtype: DType | None = None,
+    device: Device | DeviceRef | None = None,
+) -> TensorValue:
+    """A tensor that is part of the program.
+
+    Args:
+        value: A number or nested lists of numbers, which need ``dtype`` and ``device``; or an
+            array (NumPy, JAX, ``Buffer``, DLPack), which keeps its dtype and is copied.
+        dtype: The element type; for an array it must be the array's own.
+        device: Where the tensor lives; an array without one goes to the CPU.
+
+    Raises:
+        TypeError: If a number comes without dtype or device, or for an element type below a byte.
+        ValueError: If a number is outside the range of ``dtype``, lists are ragged, or an array
+            has another dtype.
+
+    >>> from maxjax.dtype import DType
+    >>> from maxjax.graph import DeviceRef, Graph, ops
+    >>> with Graph("g") as g:
+    ...     ops.constant([[1, 2], [3, 4]], DType.int32, DeviceRef.CPU())
+    TensorValue(int32, [2, 2], cpu:0)
+    """
+    if isinstance(value, (int, float, np.number, list, tuple)) and not isinstance(
+        value, np.ndarray
+    ):
+        if dtype is None or device is None:
+            lacks = "dtype" if dtype is None else "device"
+            raise refused("constant", TypeError, f"a number or a list needs a {lacks} as well")
+        array = _from_numbers(value, dtype)
+    else:
+        array = _from_array(value, dtype)
+        dtype = DType.of(array.dtype)
+    ref = _CPU if device is None else _device("constant", device)
+    return Constant(_frozen(array), dtype, ref)()
+
+
+def _from_array(value: Any, dtype: DType | None) -> np.ndarray:
+    if isinstance(value, Buffer):
+        array = np.array(value.to_numpy())
+    elif isinstance(value, (np.ndarray, jax.Array)) or hasattr(value, "__dlpack__"):
+        array = np.array(value if isinstance(value, (np.ndarray, jax.Array)) else np.from_dlpack(value))
+    else:
+        raise refused(
+            "constant",
+            TypeError,
+            f"value must be a number, lists of numbers or an array, got {type(value).__name__}",
+        )
+    try:
+        own = DType.of(array.dtype)
+    except (TypeError, ValueError) as e:
+        raise refused("constant", type(e), str(e)) from None
+    if dtype is not None and dtype is not own:
+        raise refused(
+            "constant",
+            ValueError,
+            f"the array is {own.name}, not {dtype.name}; convert it first, or leave dtype out and "
+            "use ops.cast",
+        )
+    return array
+
+
+def _from_numbers(value: Any, dtype: DType) -> np.ndarray:
+    if dtype.size_in_bits < 8 and dtype is not DType.bool:
+        raise refused(
+            "constant", TypeError, f"{dtype.name} is narrower than a byte; make a wider one and cast"
+        )
+    try:
+        wide = np.asarray(value)
+    except (ValueError, OverflowError) as e:
+        raise refused("constant", ValueError, f"lists must be of equal length at each level: {e}") from None
+    if wide.size == 0:
+        return wide.astype(dtype.np)
+    if wide.dtype.kind == "O" and all(isinstance(v, int) for v in wide.flat):
+        pass  # integers beyond 64 bits: the range check below speaks
+    elif wide.dtype.kind not in "biuf":
+        raise refused("constant", TypeError, f"expected numbers, got {type(value).__name__} {value!r:.60}")
+    if dtype.is_float():
+        return wide.astype(np.float64).astype(dtype.np)
+    return _integers(wide, dtype)
+
+
+def _integers(wide: np.ndarray, dtype: DType) -> np.ndarray:
+    low, high = (0, 1) if dtype is DType.bool else (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
+    whole = []
+    for v in wide.ravel().tolist():
+        if v != v or v in (float("inf"), float("-inf")) or int(v) != v:
+            raise refused("constant", ValueError, f"{v} is not a whole number, and {dtype.name} holds only those")
+        if not low <= v <= high:
+            raise refused("constant", ValueError, f"{int(v)} is outside {dtype.name}, which holds {low} to {high}")
+        whole.append(int(v))
+    return np.array(whole, dtype=object).astype(dtype.np).reshape(wide.shape)
+
+
+def constant_external(
+    name: str, type: TensorType, align: int | None = None, is_placeholder: bool = False
+) -> TensorValue:
+    """A weight of the graph: data bound by ``name`` when the graph is loaded.
+
+    Args:
+        name: The key in the weights registry.
+        type: The weight's type.
+        align: The alignment of its data in bytes; kept, and not needed here.
+        is_placeholder: Whether calls of the subgraph that declares it prepend their prefix to
+            ``name``.
+
+    Raises:
+        ValueError: If the graph has another weight of that name.
+
+    >>> from maxjax.dtype import DType
+    >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops
+    >>> with Graph("g") as g:
+    ...     ops.constant_external("w", TensorType(DType.float32, [2, 2], DeviceRef.CPU()))
+    TensorValue(float32, [2, 2], cpu:0)
+    """
+    if not isinstance(type, TensorType):
+        raise refused("constant_external", TypeError, f"type must be a TensorType, got {type!r}")
+    graph = current_graph("constant_external")
+    return graph.declare_weight(ConstantExternal(name, type, align, is_placeholder))
+
+
+def shape_to_tensor(shape: Iterable[DimLike]) -> TensorValue:
+    """A shape as an ``int64`` vector of its sizes, on the CPU.
+
+    Args:
+        shape: Dimensions: ints, names or ``Dim`` s.
+
+    Returns:
+        A tensor of shape ``(rank,)``.
+
+    >>> from maxjax.graph import Graph, ops
+    >>> with Graph("g") as g:
+    ...     ops.shape_to_tensor([2, 3])
+    TensorValue(int64, [2], cpu:0)
+    """
+    return ShapeToTensor(Shape([Dim(d) for d in shape]))()

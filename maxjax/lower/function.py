@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A graph as a pure JAX function of its weights, inputs and buffers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from maxjax.graph.graph import Graph
+from maxjax.graph.ir import Block, Node
+from maxjax.graph.op import RegionOp, StateOp
+from maxjax.graph.ops.call import Call
+from maxjax.graph.ops.constant import ConstantExternal
+from maxjax.graph.type import BufferType, TensorType
+from maxjax.graph.value import Value
+from maxjax.lower.dims import Sizes
+
+__all__ = ["LoweredFunction", "to_jax"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LoweredFunction:
+    """A graph as a pure function, traceable by ``jax.jit``, ``jax.grad``, ``jax.export``.
+
+    Trace and run it inside ``jax.enable_x64(True)`` when the graph has 64-bit types.
+
+    Attributes:
+        graph: What it was lowered from.
+        weights: The type of each weight by its full name (prefixes of calls included).
+    """
+
+    graph: Graph
+    weights: Mapping[str, TensorType]
+    _bodies: dict[int, Callable[..., Any]] = dataclasses.field(repr=False)
+
+    def __call__(
+        self, weights: Mapping[str, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
+    ) -> tuple[list[Any], list[Any]]:
+        """The outputs, and the buffers' contents afterwards.
+
+        Args:
+            weights: An array per name in ``self.weights``.
+            inputs: An array per tensor input, in order.
+            buffers: An array per buffer input, in order.
+
+        Returns:
+            Two lists: the outputs in order (of a buffer that is an output its final contents),
+            and the buffers' final contents in order.
+
+        Raises:
+            ValueError: If a shape is not as declared, or a symbolic name has two sizes.
+            KeyError: If a weight is missing.
+        """
+        tensors, states = iter(inputs), iter(buffers)
+        arguments = [
+            next(states if isinstance(t, BufferType) else tensors) for t in self.graph.input_types
+        ]
+        outputs, finals = _Run(self.graph, weights, self._bodies).body(arguments)
+        return outputs, finals
+
+
+def to_jax(graph: Graph) -> LoweredFunction:
+    """Lowers a graph to a pure JAX function.
+
+    Subgraphs become nested jitted functions: one private function in the StableHLO for each
+    body, and a call for each use.
+
+    Raises:
+        TypeError: If the graph, or one it calls, has no outputs yet.
+
+    >>> import numpy as np
+    >>> from maxjax.dtype import DType
+    >>> from maxjax.graph import DeviceRef, Graph, TensorType
+    >>> x = TensorType(DType.float32, ["n"], DeviceRef.CPU())
+    >>> fn = to_jax(Graph("double", lambda x: x * 2, [x]))
+    >>> outputs, buffers = fn({}, [np.float32([1, 2])])
+    >>> outputs[0].tolist()
+    [2.0, 4.0]
+    """
+    weights = {name: op.type for name, op in external_weights(graph).items()}
+    graph.outputs  # noqa: B018 - raises for an unfinished graph
+    return LoweredFunction(graph, weights, {})
+
+
+def external_weights(graph: Graph) -> dict[str, ConstantExternal]:
+    """The weights a graph needs, those of the graphs it calls included, by full name.
+
+    Raises:
+        ValueError: If one name stands for two types.
+    """
+    found: dict[str, ConstantExternal] = {}
+    for node in graph.body.walk():
+        if isinstance(node.op, ConstantExternal):
+            _merge(found, node.op.name, node.op)
+        elif isinstance(node.op, Call):
+            for name, op in external_weights(node.op.callee).items():
+                _merge(found, node.op.prefix + name if op.is_placeholder else name, op)
+    return found
+
+
+def _merge(found: dict[str, ConstantExternal], name: str, op: ConstantExternal) -> None:
+    known = found.setdefault(name, op)
+    if known.type != op.type:
+        raise ValueError(
+            f"weight {name!r} is declared twice with different types, "
+            f"{known.type.brief()} and {op.type.brief()}"
+        )
+
+
+class _Run:
+    """One run of a graph's lowering, while JAX traces it."""
+
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, Any], bodies: dict[int, Callable[..., Any]]
+    ) -> None:
+        self.graph = graph
+        self.weights = weights
+        self.bodies = bodies
+        self.sizes = Sizes()
+        self.arrays: dict[int, Any] = {}
+        self.state = _State()
+
+    def body(self, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+        """Outputs and final buffer contents of the graph for these arguments."""
+        values = self.graph.inputs
+        self.sizes.bind_all(
+            (f"input {i}", v.type, a.shape)
+            for i, (v, a) in enumerate(zip(values, arguments, strict=True))
+        )
+        handles = []
+        for value, array in zip(values, arguments, strict=True):
+            if isinstance(value.type, BufferType):
+                array = self.state.create(array)
+                handles.append(array)
+            self.arrays[id(value)] = array
+        outputs = [self.contents(v) for v in self.block(self.graph.body)]
+        return outputs, [self.state.read(h) for h in handles]
+
+    def contents(self, value: Any) -> Any:
+        return self.state.read(value) if isinstance(value, _Handle) else value
+
+    def block(self, block: Block) -> list[Any]:
+        for node in block.nodes:
+            self.node(node)
+        return [self.arrays[id(v)] for v in block.outputs or ()]
+
+    def node(self, node: Node) -> None:
+        op = node.op
+        if isinstance(op, ConstantExternal):
+            self.arrays[id(node.results[0])] = self.weights[op.name]
+            return
+        operands = [self.arrays[id(v)] for v in node.operands]
+        at = op.at(self.sizes)
+        with _scope(node):
+            if isinstance(at, RegionOp):
+                result = at.lower(_Runner(self, node), self.state, *operands)
+            elif isinstance(at, StateOp):
+                result = at.lower(self.state, *operands)
+            else:
+                result = at.lower(*operands)
+        if len(node.results) == 1 and not isinstance(result, (tuple, list)):
+            result = (result,)
+        for value, array in zip(node.results, result or (), strict=True):
+            self.check(node, value, array)
+            self.arrays[id(value)] = array
+
+    def check(self, node: Node, value: Value, array: Any) -> None:
+        """What an op computes must be what its type rule said; new dimension names are bound."""
+        contents, declared = self.contents(array), value.type
+        wrong = self.sizes.agree(declared, contents.shape)
+        if wrong is None and contents.dtype != declared.dtype.np:
+            wrong = f"{contents.dtype} instead of {declared.dtype.name}"
+        if wrong is not None:
+            raise AssertionError(
+                f"{node.op.mnemonic} gave {wrong}: its type rule and its lowering disagree "
+                f"({node.op}, at {node.location})"
+            )
+
+
+class _Handle:
+    """A buffer, while a graph is lowered."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+
+class _State:
+    """The current arrays of the buffers. Program order is effect order."""
+
+    def read(self, buffer: _Handle) -> Any:
+        return buffer.array
+
+    def write(self, buffer: _Handle, array: Any) -> None:
+        buffer.array = array
+
+    def create(self, array: Any) -> _Handle:
+        return _Handle(array)
+
+
+class _Runner:
+    """Runs the blocks and graphs of one node."""
+
+    def __init__(self, run: _Run, node: Node) -> None:
+        self._run = run
+        self._node = node
+
+    def block(self, index: int, *arguments: Any) -> tuple[Any, ...]:
+        block = self._node.regions[index]
+        for value, array in zip(block.arguments, arguments, strict=True):
+            self._run.arrays[id(value)] = array
+        return tuple(self._run.block(block))
+
+    def graph(self, graph: Graph, operands: Sequence[Any], prefix: str) -> tuple[Any, ...]:
+        run = self._run
+        fn = run.bodies.get(id(graph))
+        if fn is None:
+            fn = run.bodies[id(graph)] = _jitted(graph, run.bodies)
+        needed = external_weights(graph)
+        weights = {
+            name: run.weights[prefix + name if op.is_placeholder else name]
+            for name, op in needed.items()
+        }
+        outputs, finals = fn(weights, [run.contents(o) for o in operands])
+        handles = [o for o in operands if isinstance(o, _Handle)]
+        for handle, array in zip(handles, finals, strict=True):
+            run.state.write(handle, array)
+        return tuple(outputs)
+
+
+def _jitted(graph: Graph, bodies: dict[int, Callable[..., Any]]) -> Callable[..., Any]:
+    def body(weights: Mapping[str, Any], arguments: Sequence[Any]) -> Any:
+        return _Run(graph, weights, bodies).body(arguments)
+
+    body.__name__ = body.__qualname__ = re.sub(r"\W", "_", graph.symbol) or "body"
+    return jax.jit(body)
+
+
+def _scope(node: Node) -> Any:
+    """The name XLA's tools show for a node: profile scopes, then the op."""
+    if not node.scope:
+        return jax.named_scope(node.op.mnemonic)
+    stack = contextlib.ExitStack()
+    for name in (*node.scope, node.op.mnemonic):
+        stack.enter_context(jax.named_scope(name))
+    return stack
