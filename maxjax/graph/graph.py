@@ -10,19 +10,22 @@ from contextvars import Token
 from pathlib import Path
 from typing import Any, ClassVar
 
+from maxjax.graph._parser import parse_graphs
+from maxjax.graph._printer import print_graphs
 from maxjax.graph.debug import GraphDebugConfig, ProfileScopeColor
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import AlgebraicDim, Dim
 from maxjax.graph.ir import CURRENT_GRAPH, Block, Node, caller, current_graph
 from maxjax.graph.module import Module
 from maxjax.graph.op import refused
+from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import BufferValue, HasBufferValue, TensorValue, Value, make_value
 from maxjax.graph.weight import Weight
 
-__all__ = ["DevicePlacementPolicy", "Graph"]
+__all__ = ["DevicePlacementPolicy", "Graph", "callees", "graph_factory"]
 
 
 class DevicePlacementPolicy(enum.Enum):
@@ -95,6 +98,10 @@ class Graph:
         is_device_graph: bool = False,
         **kwargs: Any,
     ) -> None:
+        module = Module() if module is None else module
+        if path is not None:
+            _read(self, name, path, module)
+            return
         self._start(name, input_types, module, strict_device_placement, is_device_graph)
         if forward is not None:
             with self:
@@ -105,7 +112,7 @@ class Graph:
         self,
         name: str,
         input_types: Iterable[Type],
-        module: Module | None,
+        module: Module,
         policy: DevicePlacementPolicy = DevicePlacementPolicy.Warn,
         is_device_graph: bool = False,
         *,
@@ -127,7 +134,7 @@ class Graph:
         self.body.arguments = self.inputs = tuple(make_value(t, self.body) for t in types)
         self._weights: dict[str, tuple[object, TensorValue]] = {}
         self._tokens: list[Token[Graph | None]] = []
-        self._module = Module() if module is None else module
+        self._module = module
         self.symbol = self._module._add(self, sub=sub)
 
     # ---------------------------------------------------------------- context
@@ -300,6 +307,9 @@ class Graph:
             ValueError: If ``forward`` uses values of this graph: pass them as inputs.
         """
         sub = Graph.__new__(Graph)
+        if path is not None:
+            _read(sub, name, path, self._module, sub=True)
+            return sub
         sub._start(
             name,
             input_types,
@@ -321,6 +331,9 @@ class Graph:
         """
         return _copy(self, Module(), {}, sub=False)
 
+    def __str__(self) -> str:
+        return print_graphs([self])
+
     def __repr__(self) -> str:
         types = ", ".join(t.brief() for t in self.input_types)
         outs = (
@@ -329,6 +342,57 @@ class Graph:
             else ", ".join(t.brief() for t in self.output_types)
         )
         return f"Graph({self.name!r}, ({types}) -> ({outs}), {len(self.body.nodes)} ops)"
+
+
+def callees(graph: Graph) -> list[Graph]:
+    """The graphs that a graph calls, directly or not, each after those it calls itself."""
+    found: list[Graph] = []
+    for node in graph.body.walk():
+        if isinstance(node.op, Call):
+            for callee in (*callees(node.op.callee), node.op.callee):
+                if callee not in found:
+                    found.append(callee)
+    return found
+
+
+def graph_factory(module: Module, main: Graph | None = None, name: str | None = None) -> Any:
+    """How the text parser makes graphs: in ``module``; the top-level one as ``main``."""
+
+    def make(text_name: str, symbol: str, types: list[Type], attributes: dict[str, Any]) -> Graph:
+        sub = attributes.pop("subgraph", False)
+        policy = DevicePlacementPolicy(attributes.pop("strict_device_placement", "warn"))
+        device_graph = attributes.pop("is_device_graph", False)
+        if attributes:
+            raise ValueError(f"a graph has no attribute {next(iter(attributes))!r}")
+        if sub or main is None:
+            graph = Graph.__new__(Graph)
+            graph._start(text_name, types, module, policy, device_graph, sub=sub)
+            if main is None:
+                graph.symbol = symbol
+            return graph
+        if main.__dict__:
+            raise ValueError("the file has several graphs that are no subgraphs")
+        main._start(name or text_name, types, module, policy, device_graph)
+        return main
+
+    return make
+
+
+def _read(graph: Graph, name: str, path: Path, module: Module, *, sub: bool = False) -> None:
+    """Fills ``graph`` from a file of text.
+
+    Raises:
+        ValueError: If the file's text is malformed, or has no or several top-level graphs.
+    """
+    factory = graph_factory(module, graph, name)
+    try:
+        parse_graphs(Path(path).read_text(encoding="utf-8"), factory)
+        if not graph.__dict__:
+            raise ValueError("the file has no graph that is not a subgraph")
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}") from None
+    if sub:
+        module._demote(graph)
 
 
 def _as_outputs(result: Any) -> tuple[Any, ...]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from maxjax.graph._printer import print_graphs
+
 if TYPE_CHECKING:
     from maxjax.graph.graph import Graph
 
@@ -60,8 +62,13 @@ class Module:
         (self._subgraphs if sub else self._graphs).append(graph)
         return symbol
 
+    def _demote(self, graph: Graph) -> None:
+        """Makes a graph of this module a subgraph."""
+        self._graphs.remove(graph)
+        self._subgraphs.append(graph)
+
     def __str__(self) -> str:
-        return "\n".join(str(g) for g in (*self._subgraphs, *self._graphs))
+        return print_graphs((*self._subgraphs, *self._graphs))
 
     def __repr__(self) -> str:
         return f"Module({', '.join(self.top_level_graph_names())})"
