@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-import importlib
 import operator
 from enum import StrEnum
 from typing import Any, NoReturn, SupportsIndex
+
+from maxjax.driver import CPU, Accelerator, Device
 
 __all__ = ["DeviceKind", "DeviceRef"]
 
@@ -23,6 +24,9 @@ class DeviceKind(StrEnum):
     CPU = "cpu"
     GPU = "gpu"
 
+    # A kind equals its name, so it hashes like it: a dict finds either under the other.
+    __hash__ = str.__hash__
+
     @staticmethod
     def from_string(text: str) -> DeviceKind:
         """The kind of that name, ``"cpu"`` or ``"gpu"``.
@@ -38,7 +42,7 @@ class DeviceKind(StrEnum):
         raise ValueError(f"{value!r} is not a kind of device: expected {kinds}")
 
 
-_refs: dict[tuple[DeviceKind, int], DeviceRef] = {}
+_refs: dict[tuple[str, int], DeviceRef] = {}
 _set = object.__setattr__
 
 
@@ -72,6 +76,10 @@ class DeviceRef:
 
     def __new__(cls, device_type: DeviceKind | str, id: SupportsIndex = 0) -> DeviceRef:
         """The one reference to that device."""
+        if type(id) is int and isinstance(device_type, str):
+            known = _refs.get((device_type, id))
+            if known is not None:
+                return known
         kind = DeviceKind(device_type)
         if isinstance(id, bool):
             raise TypeError(f"the number of a device is an int, not bool {id}")
@@ -81,13 +89,10 @@ class DeviceRef:
             raise TypeError(
                 f"the number of a device is an int, not {type(id).__name__} {id!r}"
             ) from None
-        ref = _refs.get((kind, number))
-        if ref is None:
-            made = object.__new__(cls)
-            _set(made, "device_type", kind)
-            _set(made, "id", number)
-            ref = _refs.setdefault((kind, number), made)
-        return ref
+        made = object.__new__(cls)
+        _set(made, "device_type", kind)
+        _set(made, "id", number)
+        return _refs.setdefault((kind, number), made)
 
     @classmethod
     def CPU(cls, id: int = 0) -> DeviceRef:
@@ -100,7 +105,7 @@ class DeviceRef:
         return cls(DeviceKind.GPU, id)
 
     @classmethod
-    def from_device(cls, device: Any) -> DeviceRef:
+    def from_device(cls, device: Device | DeviceRef) -> DeviceRef:
         """The reference to a driver's device; a reference is returned as it is.
 
         Raises:
@@ -108,22 +113,20 @@ class DeviceRef:
         """
         if isinstance(device, DeviceRef):
             return device
-        label, number = getattr(device, "label", None), getattr(device, "id", None)
-        if not isinstance(label, str) or not isinstance(number, int):
+        if not isinstance(device, Device):
             raise TypeError(
                 f"expected a DeviceRef or a driver Device, not {type(device).__name__} "
                 f"{device!r}; write DeviceRef.CPU() or DeviceRef.GPU(0)"
             )
-        return cls(DeviceKind.CPU if label == "cpu" else DeviceKind.GPU, number)
+        return cls(DeviceKind.CPU if device.label == "cpu" else DeviceKind.GPU, device.id)
 
-    def to_device(self) -> Any:
+    def to_device(self) -> Device:
         """The driver's device of that kind and number.
 
         Raises:
             ValueError: If this machine has no such device.
         """
-        driver = importlib.import_module("maxjax.driver")
-        return driver.CPU(self.id) if self.is_cpu() else driver.Accelerator(self.id)
+        return CPU(self.id) if self.is_cpu() else Accelerator(self.id)
 
     def is_cpu(self) -> bool:
         """Whether it is a host device."""
@@ -141,12 +144,6 @@ class DeviceRef:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return DeviceRef, (self.device_type.value, self.id)
-
-    def __copy__(self) -> DeviceRef:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceRef:
-        return self
 
     def __repr__(self) -> str:
         return f"{self.device_type.value}:{self.id}"

@@ -10,9 +10,10 @@ is the one bridge from dims to numbers, `parse_dim` the way back from text.
 from __future__ import annotations
 
 import functools
+import operator
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 
@@ -73,21 +74,13 @@ class Dim:
 
     def __new__(cls, value: DimLike) -> Dim:
         """The dim of a number or a name; a dim as it is."""
-        kind = type(value)
-        if kind is int:
-            known = _static_dims.get(cast(int, value))
-        elif kind is str:
-            known = _symbolic_dims.get(cast(str, value))
-        else:
-            known = value if isinstance(value, Dim) else None
-        if known is not None:
-            return known
-        made = _coerce(value)
-        if made is None:
+        dim = _coerce(value)
+        if dim is None:
             raise TypeError(
-                f"a dim is made from an int, a name or a Dim, not from {kind.__name__} {value!r}"
+                f"a dim is made from an int, a name or a Dim, "
+                f"not from {type(value).__name__} {value!r}"
             )
-        return made
+        return dim
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"dims are immutable: make a new one instead of setting {name!r}")
@@ -95,11 +88,8 @@ class Dim:
     def __delattr__(self, name: str) -> NoReturn:
         raise AttributeError(f"dims are immutable: cannot delete {name!r}")
 
-    def __copy__(self) -> Dim:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Dim:
-        return self
+    def __str__(self) -> str:
+        return polynomial.text(_terms(self))
 
     def __repr__(self) -> str:
         return polynomial.text(_terms(self), lambda leaf: f"Dim({leaf!r})")
@@ -180,7 +170,7 @@ class Dim:
         return NotImplemented if dim is None else _floor_divide(dim, self)
 
     def __neg__(self) -> Dim:
-        return _subtract(_ZERO, self)
+        return _subtract(_static(0), self)
 
     def __int__(self) -> int:
         raise TypeError(
@@ -196,6 +186,19 @@ class Dim:
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = _unordered
+
+
+def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[StaticDim, Any], bool]:
+    """An order method of static dims, which compare like their numbers."""
+
+    def method(self: StaticDim, other: Any) -> bool:
+        if isinstance(other, StaticDim):
+            return compare(self.dim, other.dim)
+        if isinstance(other, (int, float, np.integer, np.floating)):
+            return bool(compare(self.dim, other))
+        return NotImplemented
+
+    return method
 
 
 class StaticDim(Dim):
@@ -230,9 +233,10 @@ class StaticDim(Dim):
             raise TypeError(
                 f"a static dim is made from an int, not from {type(dim).__name__} {dim!r}"
             )
-        if not -(2**63) <= dim < 2**63:
-            raise ValueError(f"dim {dim} is beyond the int64 range")
-        return _static(int(dim))
+        number = int(dim)
+        if not -(2**63) <= number < 2**63:
+            raise ValueError(f"dim {number} is beyond the int64 range")
+        return _static(number)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StaticDim, (self.dim,)
@@ -256,59 +260,15 @@ class StaticDim(Dim):
             return bool(self.dim == other)
         return False if isinstance(other, Dim) else NotImplemented
 
-    def __lt__(self, other: Any) -> bool:
-        number = _number(other)
-        return NotImplemented if number is None else self.dim < number
+    __lt__ = _comparison(operator.lt)
+    __le__ = _comparison(operator.le)
+    __gt__ = _comparison(operator.gt)
+    __ge__ = _comparison(operator.ge)
 
-    def __le__(self, other: Any) -> bool:
-        number = _number(other)
-        return NotImplemented if number is None else self.dim <= number
-
-    def __gt__(self, other: Any) -> bool:
-        number = _number(other)
-        return NotImplemented if number is None else self.dim > number
-
-    def __ge__(self, other: Any) -> bool:
-        number = _number(other)
-        return NotImplemented if number is None else self.dim >= number
-
-    # Most arithmetic is between numbers, and worth keeping out of the normal form.
-
-    def __add__(self, other: DimLike) -> Dim:
-        kind = type(other)
-        if kind is StaticDim:
-            return _folded(self.dim + cast(StaticDim, other).dim)
-        if kind is int:
-            return _folded(self.dim + cast(int, other))
-        return Dim.__add__(self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: DimLike) -> Dim:
-        kind = type(other)
-        if kind is StaticDim:
-            return _folded(self.dim - cast(StaticDim, other).dim)
-        if kind is int:
-            return _folded(self.dim - cast(int, other))
-        return Dim.__sub__(self, other)
-
-    def __mul__(self, other: DimLike) -> Dim:
-        kind = type(other)
-        if kind is StaticDim:
-            return _folded(self.dim * cast(StaticDim, other).dim)
-        if kind is int:
-            return _folded(self.dim * cast(int, other))
-        return Dim.__mul__(self, other)
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: DimLike) -> Dim:
-        kind = type(other)
-        if kind is StaticDim or kind is int:
-            divisor = cast(int, other) if kind is int else cast(StaticDim, other).dim
-            if divisor:
-                return _folded(self.dim // divisor)
-        return Dim.__floordiv__(self, other)
+    @property
+    def parameters(self) -> Iterable[SymbolicDim]:
+        """Nothing: a number has no names in it."""
+        return ()
 
     def evaluate(self, env: Mapping[str, Any]) -> int:
         """The number: a static dim has one size in every environment."""
@@ -372,6 +332,11 @@ class SymbolicDim(Dim):
             return self.name == other
         return False if isinstance(other, Dim) else NotImplemented
 
+    @property
+    def parameters(self) -> Iterable[SymbolicDim]:
+        """The dim itself."""
+        return (self,)
+
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         """The size given for the name; see `Dim.evaluate`."""
         return polynomial.lookup(self.name, env)
@@ -396,10 +361,9 @@ class AlgebraicDim(Dim):
         (True, False)
     """
 
-    __slots__ = ("_hash", "_terms", "_text")
+    __slots__ = ("_hash", "_terms")
     _terms: Terms
     _hash: int
-    _text: str | None
 
     def __new__(cls, value: AlgebraicDim) -> AlgebraicDim:
         """The dim itself: only arithmetic makes one."""
@@ -415,16 +379,10 @@ class AlgebraicDim(Dim):
         self = object.__new__(cls)
         _set(self, "_terms", terms)
         _set(self, "_hash", hash(terms))
-        _set(self, "_text", None)
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
         return parse_dim, (str(self),)
-
-    def __str__(self) -> str:
-        if self._text is None:
-            _set(self, "_text", polynomial.text(self._terms))
-        return cast(str, self._text)
 
     def __hash__(self) -> int:
         return self._hash
@@ -476,27 +434,19 @@ def _symbolic(name: str) -> SymbolicDim:
     return dim
 
 
-def _folded(number: int) -> StaticDim:
-    """The static dim that arithmetic on static dims gives."""
-    dim = _static_dims.get(number)
-    return cast(StaticDim, _wrap(polynomial.constant(number))) if dim is None else dim
-
-
 def _coerce(value: Any) -> Dim | None:
     """The dim that an operand stands for; None if it stands for none."""
     if isinstance(value, Dim):
         return value
+    if type(value) is int and value in _static_dims:
+        return _static_dims[value]
+    if type(value) is str and value in _symbolic_dims:
+        return _symbolic_dims[value]
     if isinstance(value, str):
         return SymbolicDim(value)
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         return StaticDim(value)
     return None
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, StaticDim):
-        return value.dim
-    return value if isinstance(value, (int, float, np.integer, np.floating)) else None
 
 
 def _terms(dim: Dim) -> Terms:
@@ -510,7 +460,7 @@ def _terms(dim: Dim) -> Terms:
 def _wrap(terms: Terms) -> Dim:
     """The dim of a normal form: a number or a name where the form is one."""
     if not terms:
-        return _ZERO
+        return _static(0)
     if len(terms) == 1:
         monomial, coefficient = terms[0]
         if not monomial:
@@ -520,26 +470,29 @@ def _wrap(terms: Terms) -> Dim:
     return AlgebraicDim._of(terms)
 
 
-_ZERO = _static(0)
+def _operation(
+    on_numbers: Callable[[int, int], int], on_terms: Callable[[Terms, Terms], Terms]
+) -> Callable[[Dim, Dim], Dim]:
+    """A binary operation on dims."""
 
-# A model repeats the same few expressions in every layer.
+    # A model repeats the same few expressions in every layer.
+    @functools.lru_cache(maxsize=4096)
+    def remembered(left: Dim, right: Dim) -> Dim:
+        return _wrap(on_terms(_terms(left), _terms(right)))
+
+    def operation(left: Dim, right: Dim) -> Dim:
+        if type(left) is StaticDim and type(right) is StaticDim:
+            # What is not an interned number goes on to where overflow and division by zero
+            # are refused.
+            known = _static_dims.get(on_numbers(left.dim, right.dim)) if right.dim else None
+            if known is not None:
+                return known
+        return remembered(left, right)
+
+    return operation
 
 
-@functools.lru_cache(maxsize=4096)
-def _add(left: Dim, right: Dim) -> Dim:
-    return _wrap(polynomial.add(_terms(left), _terms(right)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _subtract(left: Dim, right: Dim) -> Dim:
-    return _wrap(polynomial.add(_terms(left), _terms(right), -1))
-
-
-@functools.lru_cache(maxsize=4096)
-def _multiply(left: Dim, right: Dim) -> Dim:
-    return _wrap(polynomial.multiply(_terms(left), _terms(right)))
-
-
-@functools.lru_cache(maxsize=4096)
-def _floor_divide(left: Dim, right: Dim) -> Dim:
-    return _wrap(polynomial.floor_divide(_terms(left), _terms(right)))
+_add = _operation(operator.add, polynomial.add)
+_subtract = _operation(operator.sub, polynomial.subtract)
+_multiply = _operation(operator.mul, polynomial.multiply)
+_floor_divide = _operation(operator.floordiv, polynomial.floor_divide)

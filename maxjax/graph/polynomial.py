@@ -27,10 +27,12 @@ __all__ = [
     "constant",
     "evaluate",
     "floor_divide",
+    "lookup",
     "multiply",
     "names",
     "parse",
     "substitute",
+    "subtract",
     "symbol",
     "text",
 ]
@@ -42,6 +44,7 @@ Terms: TypeAlias = "tuple[tuple[Monomial, int], ...]"
 _LIMIT = 2**63
 _ONE: Terms = (((), 1),)
 _MAX_NESTING = 100
+_MAX_DIGITS = len(str(_LIMIT))
 
 
 class UnboundDimError(KeyError):
@@ -81,7 +84,7 @@ class Floor:
 
 
 def _atom_key(atom: Atom) -> tuple[Any, ...]:
-    return (3, atom) if type(atom) is str else atom.key  # type: ignore[union-attr]
+    return (3, atom) if isinstance(atom, str) else atom.key
 
 
 def _term_key(term: tuple[Monomial, int]) -> tuple[Any, ...]:
@@ -126,11 +129,19 @@ def symbol(name: str) -> Terms:
     return (((name,), 1),)
 
 
-def add(left: Terms, right: Terms, sign: int = 1) -> Terms:
-    """The normal form of ``left + sign * right``."""
+def add(left: Terms, right: Terms) -> Terms:
+    """The normal form of ``left + right``."""
     total = dict(left)
     for monomial, coefficient in right:
-        total[monomial] = total.get(monomial, 0) + sign * coefficient
+        total[monomial] = total.get(monomial, 0) + coefficient
+    return _canonical(total)
+
+
+def subtract(left: Terms, right: Terms) -> Terms:
+    """The normal form of ``left - right``."""
+    total = dict(left)
+    for monomial, coefficient in right:
+        total[monomial] = total.get(monomial, 0) - coefficient
     return _canonical(total)
 
 
@@ -157,8 +168,6 @@ def floor_divide(numerator: Terms, denominator: Terms) -> Terms:
         raise ZeroDivisionError(f"cannot divide dim {text(numerator)} by zero")
     if not numerator:
         return ()
-    if len(numerator) == len(denominator) == 1 and not (numerator[0][0] or denominator[0][0]):
-        return constant(numerator[0][1] // denominator[0][1])
     divisor = math.gcd(*(c for _, c in numerator), *(c for _, c in denominator))
     # The sign is read off the term that comes first when coefficients are left out, so that it
     # does not depend on the sign itself: (a // (x - y)) and (-a // (y - x)) are one form.
@@ -172,6 +181,8 @@ def floor_divide(numerator: Terms, denominator: Terms) -> Terms:
     if divisor != 1 or common:
         numerator = _cancel(numerator, divisor, common)
         denominator = _cancel(denominator, divisor, common)
+    if len(numerator) == len(denominator) == 1 and not (numerator[0][0] or denominator[0][0]):
+        return constant(numerator[0][1] // denominator[0][1])
     return numerator if denominator == _ONE else (((Floor(numerator, denominator),), 1),)
 
 
@@ -304,7 +315,7 @@ def _operand(terms: Terms, leaf: Callable[[str | int], str]) -> str:
     return f"({text(terms, leaf)})"
 
 
-_TOKEN = re.compile(r"\s*(?:(?P<number>\d+)|(?P<name>[A-Za-z_]\w*)|(?P<sign>//|[-+*()]))")
+_TOKEN = re.compile(r"\s*(?:(?P<number>[0-9]+)|(?P<name>[A-Za-z_]\w*)|(?P<sign>//|[-+*()]))")
 
 
 def parse(source: str, column: int = 1) -> Terms:
@@ -364,9 +375,9 @@ class _Parser:
     def sum(self) -> Terms:
         total = self.product()
         while self.token in ("+", "-"):
-            sign, position = 1 if self.token == "+" else -1, self.start
+            op, position = add if self.token == "+" else subtract, self.start
             self.advance()
-            total = self.apply(position, add, total, self.product(), sign)
+            total = self.apply(position, op, total, self.product())
         return total
 
     def product(self) -> Terms:
@@ -384,6 +395,8 @@ class _Parser:
             self.advance()
         token = self.token
         if self.kind == "number":
+            if len(token.lstrip("0")) > _MAX_DIGITS:
+                raise self.fail("a number beyond the int64 range", position)
             self.advance()
             return self.apply(position, constant, sign * int(token))
         if self.kind == "name":
@@ -401,4 +414,4 @@ class _Parser:
             self.advance()
         else:
             raise self.fail(f"expected a name, a number or '(', found {self.found()}")
-        return self.apply(position, add, (), terms, sign)
+        return terms if sign > 0 else self.apply(position, subtract, (), terms)

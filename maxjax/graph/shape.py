@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias, TypeGuard
 
@@ -101,15 +100,17 @@ def parse_shape(text: str, *, column: int = 1) -> Shape:
         [Dim('batch'), (Dim('n') + Dim(1)) // Dim(2)]
     """
     inner = text.strip()
-    start = column + len(text) - len(text.lstrip())
+    column += len(text) - len(text.lstrip())
     if not inner.startswith("["):
-        raise ValueError(f"cannot read shape {text!r}: expected '[' at column {start}")
+        raise ValueError(f"cannot read shape {text!r}: expected '[' at column {column}")
     if len(inner) == 1 or not inner.endswith("]"):
-        end = start + len(inner)
-        raise ValueError(f"cannot read shape {text!r}: expected ']' at column {end}")
-    if not inner[1:-1].strip():
-        return Shape()
-    return Shape(
-        parse_dim(piece[0], column=start + 1 + piece.start())
-        for piece in re.finditer(r"(?<![^,])[^,]*", inner[1:-1])
-    )
+        raise ValueError(
+            f"cannot read shape {text!r}: expected ']' at column {column + len(inner)}"
+        )
+    dims = []
+    if inner[1:-1].strip():
+        column += 1
+        for piece in inner[1:-1].split(","):
+            dims.append(parse_dim(piece, column=column))
+            column += len(piece) + 1
+    return Shape(dims)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from maxjax.driver import Device
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceKind, DeviceRef
 from maxjax.graph.dim import StaticDim, SymbolicDim
@@ -63,19 +64,29 @@ class Type(Generic[_T]):
 
 @dataclass(init=False, eq=False, repr=False)
 class _TensorTypeBase(Type[Any]):
-    __slots__ = ("device", "dtype", "shape")
+    __slots__ = ("_layout", "device", "dtype", "shape")
     _mnemonic: ClassVar[str]
 
     dtype: DType
     shape: Shape
     device: DeviceRef
 
-    def __init__(self, dtype: DType, shape: ShapeLike, device: Any) -> None:
+    def __init__(
+        self,
+        dtype: DType,
+        shape: ShapeLike,
+        device: Device | DeviceRef,
+        _layout: FilterLayout | None = None,
+    ) -> None:
         if not isinstance(dtype, DType):
-            raise TypeError(f"the dtype of a type is a DType, not {type(dtype).__name__} {dtype!r}")
+            raise TypeError(
+                f"the dtype of a type is a DType, such as DType.float32, not "
+                f"{type(dtype).__name__} {dtype!r}"
+            )
         self.dtype = dtype
         self.shape = Shape(shape)
         self.device = DeviceRef.from_device(device)
+        self._layout = _layout
         for dim in self.shape:
             if isinstance(dim, StaticDim) and dim.dim < 0:
                 raise TypeError(f"shape {self.shape.brief()} has the negative size {dim}")
@@ -87,6 +98,7 @@ class _TensorTypeBase(Type[Any]):
         self.dtype = dtype
         self.shape = shape
         self.device = device
+        self._layout = None
         return self
 
     @property
@@ -127,18 +139,19 @@ class _TensorTypeBase(Type[Any]):
         if type(other) is not type(self):
             return NotImplemented
         return (
-            self.dtype is other.dtype and self.device is other.device and self.shape == other.shape
+            self.dtype is other.dtype
+            and self.device is other.device
+            and self.shape == other.shape
+            and self._layout is other._layout
         )
 
     def __hash__(self) -> int:
         return hash((type(self), self.dtype, tuple(self.shape), self.device))
 
     def __str__(self) -> str:
-        return f"!mo.{self._mnemonic}<{', '.join(self._parts())}>"
-
-    def _parts(self) -> list[str]:
-        parts = [self.shape.brief(), self.dtype.short]
-        return parts if self.device is _HOST else [*parts, str(self.device)]
+        device = "" if self.device is _HOST else f", {self.device}"
+        layout = "" if self._layout is None else f", {self._layout.value}"
+        return f"!mo.{self._mnemonic}<{self.shape.brief()}, {self.dtype.short}{device}{layout}>"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.dtype.name}, {self.shape.brief()}, {self.device})"
@@ -170,45 +183,15 @@ class TensorType(_TensorTypeBase):
         ('!mo.tensor<[batch, 3], f32, gpu:0>', 'f32[batch, 3] gpu:0')
     """
 
-    __slots__ = ("_layout",)
+    __slots__ = ()
     _mnemonic: ClassVar[str] = "tensor"
 
     # How a convolution filter lays out its axes, when the type is that of one.
     _layout: FilterLayout | None
 
-    def __init__(
-        self,
-        dtype: DType,
-        shape: ShapeLike,
-        device: Any,
-        _layout: FilterLayout | None = None,
-    ) -> None:
-        super().__init__(dtype, shape, device)
-        self._layout = _layout
-
-    @classmethod
-    def _of(cls, dtype: DType, shape: Shape, device: DeviceRef) -> Self:
-        self = object.__new__(cls)
-        self.dtype = dtype
-        self.shape = shape
-        self.device = device
-        self._layout = None
-        return self
-
     def as_buffer(self) -> BufferType:
         """The type of a buffer of such a tensor."""
         return BufferType(self.dtype, self.shape, self.device)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, TensorType):
-            return NotImplemented
-        return super().__eq__(other) and self._layout is other._layout
-
-    __hash__ = _TensorTypeBase.__hash__
-
-    def _parts(self) -> list[str]:
-        parts = super()._parts()
-        return parts if self._layout is None else [*parts, self._layout.value]
 
 
 @dataclass(init=False, eq=False, repr=False)
@@ -233,6 +216,9 @@ class BufferType(_TensorTypeBase):
 
     __slots__ = ()
     _mnemonic: ClassVar[str] = "buffer"
+
+    def __init__(self, dtype: DType, shape: ShapeLike, device: Device | DeviceRef) -> None:
+        super().__init__(dtype, shape, device)
 
     def as_tensor(self) -> TensorType:
         """The type of the tensor that reading such a buffer gives."""
@@ -289,7 +275,7 @@ def parse_type(text: str, *, column: int = 1) -> TensorType | BufferType:
         raise fail(error.args[0], position) from None
 
     device, layout = _HOST, None
-    if fields and (named := re.fullmatch(r"(cpu|gpu):(\d+)", fields[0][0])):
+    if fields and (named := re.fullmatch(r"(cpu|gpu):([0-9]{1,9})", fields[0][0])):
         device = DeviceRef(named[1], int(named[2]))
         fields.pop(0)
     if fields and head[1] == "tensor" and fields[0][0] in FilterLayout.__members__:
