@@ -9,6 +9,7 @@ from maxjax.graph.ops.cast import *
 from maxjax.graph.ops.constant import *
 from maxjax.graph.ops.elementwise import *
 from maxjax.graph.ops.linalg import *
+from maxjax.graph.ops.shape import *
 from maxjax.graph.ops.unary import *
 from maxjax.graph.value import TensorValue
 
