@@ -30,25 +30,22 @@ class Constant(Op):
     """An array that is part of the program. The array is never written to."""
 
     value: np.ndarray
-    dtype: DType
     device: DeviceRef = _CPU
 
+    def _key(self) -> tuple[Any, ...]:
+        return self.value.dtype, self.value.shape, self.value.tobytes(), self.device
+
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Constant)
-            and (self.dtype, self.device) == (other.dtype, other.device)
-            and self.value.shape == other.value.shape
-            and self.value.tobytes() == other.value.tobytes()
-        )
+        return isinstance(other, Constant) and self._key() == other._key()
 
     def __hash__(self) -> int:
-        return hash((self.dtype, self.device, self.value.shape, self.value.tobytes()))
+        return hash(self._key())
 
     def infer(self) -> TensorType:
-        return TensorType._of(self.dtype, Shape(self.value.shape), self.device)
+        return TensorType._of(DType.of(self.value.dtype), Shape(self.value.shape), self.device)
 
     def lower(self) -> jax.Array:
-        return jnp.asarray(self.value, dtype=self.dtype.np)
+        return jnp.asarray(self.value, dtype=self.value.dtype)
 
 
 class ConstantExternal(Op):
@@ -86,7 +83,7 @@ def _scalar(value: Any, kind: type, dtype: DType, device: DeviceRef) -> Constant
     """A rank-0 constant; ``kind`` keeps 1, 1.0 and True apart in the cache."""
     array = np.asarray(value).astype(dtype.np)
     array.flags.writeable = False
-    return Constant(array, dtype, device)
+    return Constant(array, device)
 
 
 def literal(value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
@@ -94,10 +91,10 @@ def literal(value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
     if type(value) in (int, float, bool):
         # -0.0 == 0.0 would share a cache entry
         if value == 0 and type(value) is float:
-            return Constant(_frozen(np.asarray(value).astype(dtype.np)), dtype, device)()
+            return Constant(_frozen(np.asarray(value).astype(dtype.np)), device)()
         return _scalar(value, type(value), dtype, device)()
     array = value.to_numpy() if isinstance(value, Buffer) else np.asarray(value)
-    return Constant(_frozen(array.astype(dtype.np)), dtype, device)()
+    return Constant(_frozen(array.astype(dtype.np)), device)()
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
@@ -144,9 +141,8 @@ def constant(
         array = _from_numbers(value, dtype)
     else:
         array = _from_array(value, dtype)
-        dtype = DType.of(array.dtype)
     ref = _CPU if device is None else _device("constant", device)
-    return Constant(_frozen(array), dtype, ref)()
+    return Constant(_frozen(array), ref)()
 
 
 def _from_array(value: Any, dtype: DType | None) -> np.ndarray:
