@@ -1,25 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `import maxjax.graph` costs beyond `import jax`: at most 0.25 s is the aim."""
+"""What importing maxjax costs beyond importing jax, in new processes."""
+
+from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+
+from benchmarks._measure import ROOT, Result, in_turns
+
+__all__ = ["results"]
 
 RUNS = 7
+LIMIT = 0.25  # seconds
 PROGRAM = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
 
 
-def seconds(module: str) -> float:
+def seconds(module: str) -> Callable[[], float]:
     """The time to import a module in a new process."""
-    program = PROGRAM.format(module)
-    return float(subprocess.check_output([sys.executable, "-c", program], text=True))
+    command = [sys.executable, "-c", PROGRAM.format(module)]
+    return lambda: float(subprocess.check_output(command, text=True, cwd=ROOT))
 
 
-def main() -> None:
-    """Imports both in turns, so that a busy machine slows both, and compares the best of each."""
+def results() -> Iterator[Result]:
+    """Compares ``import maxjax.graph`` and ``maxjax.engine`` with ``import jax``."""
     modules = ("jax", "maxjax.graph", "maxjax.engine")
-    best = dict.fromkeys(modules, float("inf"))
-    for _ in range(RUNS):
-        for module in modules:
-            best[module] = min(best[module], seconds(module))
-    for module in modules:
-        print(f"import {module:14} {best[module]:6.3f} s  (+{best[module] - best['jax']:.3f} s)")
+    jax, *ours = in_turns(RUNS, *map(seconds, modules))
+    for module, timing in zip(modules[1:], ours, strict=True):
+        more = min(timing.samples) - min(jax.samples)
+        yield Result(
+            f"import {module}",
+            timing,
+            {"import jax": jax},
+            target=f"<= jax + {LIMIT} s",
+            held=more <= LIMIT,
+        )
