@@ -7,8 +7,8 @@ A subclass is a frozen dataclass whose fields are the op's attributes::
         k: int
         axis: int
 
-        def infer(self, x): ...   # TensorType in, TensorType(s) out; raises one short sentence
-        def lower(self, x): ...   # jax.Array in, jax.Array(s) out; explicit dtypes
+        def infer(self, x): ...  # TensorType in, TensorType(s) out; raises one short sentence
+        def lower(self, x): ...  # jax.Array in, jax.Array(s) out; explicit dtypes
 
 Calling an instance is the only way anything happens: it checks that the operands belong to the
 graph being built, runs the type rule, and appends a node.
@@ -31,13 +31,30 @@ from maxjax.graph.value import Value, make_value
 if TYPE_CHECKING:
     from maxjax.graph.ir import Block
 
-__all__ = ["OPS", "Op", "RegionOp", "Runner", "State", "StateOp", "describe", "refused"]
+__all__ = [
+    "OPS",
+    "Op",
+    "RegionOp",
+    "Runner",
+    "SizeError",
+    "State",
+    "StateOp",
+    "describe",
+    "refused",
+]
 
 # Every concrete op class by its mnemonic, for the text parser and the tests over all ops.
 OPS: dict[str, type[Op]] = {}
 
 # What a type rule may raise to refuse its operands.
 _REFUSALS = (ValueError, TypeError, IndexError, NotImplementedError, RuntimeError, AssertionError)
+
+
+class SizeError(ValueError):
+    """A size that is known only now is not what the op needs; raised by ``lower`` and ``at``.
+
+    Its text is one short sentence: the lowering adds the op, its operands and its place.
+    """
 
 
 def describe(types: Any) -> str:
@@ -81,7 +98,7 @@ class Op(ABC):
         super().__init_subclass__(**kwargs)
         own_eq = "__eq__" in cls.__dict__
         dataclasses.dataclass(frozen=True, eq=not own_eq, repr="__repr__" not in cls.__dict__)(cls)
-        cls._names = tuple(f.name for f in dataclasses.fields(cls))  # type: ignore[arg-type]
+        cls._names = tuple(f.name for f in dataclasses.fields(cls))  # pyright: ignore[reportArgumentType]
         if abstract:
             return
         if "mnemonic" not in cls.__dict__:
@@ -110,7 +127,7 @@ class Op(ABC):
             value = _evaluated(field, dims)
             if value is not field:
                 changed[name] = value
-        return dataclasses.replace(self, **changed) if changed else self  # type: ignore[type-var]
+        return dataclasses.replace(self, **changed) if changed else self  # pyright: ignore
 
     def with_graphs(self, replace: Callable[[Any], Any]) -> Op:
         """This op with each graph that it calls replaced; most ops call none."""

@@ -73,7 +73,9 @@ class Sizes(dict[str, Any]):
             if isinstance(dim, SymbolicDim) and dim.name not in self:
                 self[dim.name] = size
                 self._origin[dim.name] = f"a result of type {declared.brief()}"
-            elif not _equal(dim.evaluate(self), size):
+        # After the names: an expression may come before a new name that is in it.
+        for dim, size in zip(declared.shape, shape, strict=True):
+            if not _equal(dim.evaluate(self), size):
                 return f"shape {_text(shape)} instead of {declared.brief()}"
         return None
 

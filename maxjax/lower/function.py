@@ -11,9 +11,10 @@ from typing import Any
 
 import jax
 
+from maxjax.graph.dim import UnboundDimError
 from maxjax.graph.graph import Graph
 from maxjax.graph.ir import Block, Node
-from maxjax.graph.op import RegionOp, StateOp
+from maxjax.graph.op import RegionOp, SizeError, StateOp, describe
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.type import BufferType, TensorType
@@ -155,14 +156,19 @@ class _Run:
             self.arrays[id(node.results[0])] = self.weights[op.name]
             return
         operands = [self.arrays[id(v)] for v in node.operands]
-        at = op.at(self.sizes)
-        with _scope(node):
-            if isinstance(at, RegionOp):
-                result = at.lower(_Runner(self, node), self.state, *operands)
-            elif isinstance(at, StateOp):
-                result = at.lower(self.state, *operands)
-            else:
-                result = at.lower(*operands)
+        try:
+            at = op.at(self.sizes)
+            with _scope(node):
+                if isinstance(at, RegionOp):
+                    result = at.lower(_Runner(self, node), self.state, *operands)
+                elif isinstance(at, StateOp):
+                    result = at.lower(self.state, *operands)
+                else:
+                    result = at.lower(*operands)
+        except SizeError as e:
+            raise _failed(node, str(e)) from None
+        except UnboundDimError as e:
+            raise _failed(node, f"{e}: use a number or a dimension of an input") from None
         if len(node.results) == 1 and not isinstance(result, (tuple, list)):
             result = (result,)
         for value, array in zip(node.results, result or (), strict=True):
@@ -240,6 +246,13 @@ def _jitted(graph: Graph, bodies: dict[int, Callable[..., Any]]) -> Callable[...
 
     body.__name__ = body.__qualname__ = re.sub(r"\W", "_", graph.symbol) or "body"
     return jax.jit(body)
+
+
+def _failed(node: Node, sentence: str) -> ValueError:
+    """The error for an op that cannot be lowered for these sizes."""
+    given = describe(v.type for v in node.operands)
+    where = f"\n  at {node.location}" if node.location else ""
+    return ValueError(f"{node.op.mnemonic}: {sentence} (given {given}){where}")
 
 
 def _scope(node: Node) -> Any:

@@ -9,8 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from maxjax.graph.dim import Dim, DimLike, StaticDim
-from maxjax.graph.op import Op, refused
+from maxjax.graph.dim import Dim, DimLike, StaticDim, SymbolicDim, UnboundDimError
+from maxjax.graph.op import Op, SizeError, refused
 from maxjax.graph.ops._operands import axis_of, tensor
 from maxjax.graph.shape import Shape, ShapeLike
 from maxjax.graph.type import FilterLayout, TensorType, Type
@@ -193,9 +193,7 @@ class BroadcastTo(Op):
 
 def _check_shape_operand(shape: TensorType, rank: int) -> None:
     if not shape.dtype.is_integral() or len(shape.shape) != 1:
-        raise ValueError(
-            f"a shape that is a tensor is a vector of integers, not {shape.brief()}"
-        )
+        raise ValueError(f"a shape that is a tensor is a vector of integers, not {shape.brief()}")
     length = shape.shape[0]
     if isinstance(length, StaticDim) and length.dim != rank:
         raise ValueError(f"the shape has {length} entries, out_dims has {rank}")
@@ -233,18 +231,41 @@ class Rebind(Op):
             return TensorType(x.dtype, new, x.device, self.layout)
         return TensorType._of(x.dtype, new, x.device)
 
+    def at(self, dims: Mapping[str, Any]) -> Rebind:
+        return _Check(self.shape, self.message, self.layout, dims)
+
     def lower(self, x: jax.Array) -> jax.Array:
-        for i, (size, declared) in enumerate(zip(x.shape, self.shape, strict=True)):
-            if not isinstance(declared, Dim) and declared != size:
-                raise ValueError(f"rebind: dimension {i} is {size}, not {declared}")
+        return self.at({}).lower(x)
+
+
+class _Check(Rebind, abstract=True):
+    """A rebind at known sizes: names that have none are new, and take the operand's."""
+
+    dims: Mapping[str, Any]
+
+    def lower(self, x: jax.Array) -> jax.Array:
+        sizes = dict(self.dims)
+        for dim, size in zip(self.shape, x.shape, strict=True):
+            if isinstance(dim, SymbolicDim):
+                sizes.setdefault(dim.name, size)
+        for i, (dim, size) in enumerate(zip(self.shape, x.shape, strict=True)):
+            try:
+                declared = dim.evaluate(sizes)
+            except UnboundDimError as e:
+                raise SizeError(f"dimension {i} is to be {dim}: {e}") from None
+            if declared != size:
+                raise SizeError(self._problem(i, dim, declared, size))
         return x
 
-    def at(self, dims: Mapping[str, Any]) -> Rebind:
-        known = []
-        for dim in self.shape:
-            bound = all(p.name in dims for p in dim.parameters)
-            known.append(dim.evaluate(dims) if bound else dim)
-        return Rebind(tuple(known), self.message, self.layout)  # type: ignore[arg-type]
+    def _problem(self, i: int, dim: Dim, declared: Any, size: Any) -> str:
+        named = f"{dim}" if isinstance(dim, StaticDim) else f"{dim}, which is {declared}"
+        note = f": {self.message}" if self.message else ""
+        if isinstance(declared, int) and isinstance(size, int):
+            return f"dimension {i} is {size}, not {named}{note}"
+        return (
+            f"dimension {i} is {size}; whether it equals {named}, cannot be decided for sizes that "
+            f"are symbolic: give both one name, or numbers{note}"
+        )
 
 
 # ---------------------------------------------------------------- functions
@@ -274,13 +295,13 @@ def reshape(x: TensorValueLike, shape: ShapeLike) -> TensorValue:
     """
     x = tensor("reshape", x)
     new = _shape("reshape", shape, x._type)
-    if -1 in new:
+    unknown = [i for i, dim in enumerate(new) if dim == -1]
+    if unknown:
         try:
-            at = new.index(-1)
-            known = new[:at] + new[at + 1 :]
-            if -1 in known:
+            if len(unknown) > 1:
                 raise ValueError(f"only one dimension can be -1, got {new.brief()}")
-            new[at] = _missing(x._type.shape, known)
+            at = unknown[0]
+            new[at] = _missing(x._type.shape, new[:at] + new[at + 1 :])
         except (ValueError, OverflowError) as e:
             raise refused("reshape", ValueError, str(e), x._type) from None
     return Reshape(new)(x)
