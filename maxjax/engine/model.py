@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from maxjax.driver import Buffer, Device
+from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
 from maxjax.engine.weights import bind
 from maxjax.graph.dim import StaticDim
@@ -123,6 +123,10 @@ class Model:
             inputs.index(id(v)) if isinstance(v.type, BufferType) and id(v) in inputs else None
             for v in graph.outputs
         ]
+        # An output typed for the CPU leaves the accelerator.
+        self._to_host = [
+            not self._target.is_host and not t.device.is_gpu() for t in graph.output_types
+        ]
         self._programs: dict[Any, Callable[..., Any]] = {}
         self._compiling = threading.Lock()
         self._weights: tuple[jax.Array, ...] | None = None
@@ -184,9 +188,7 @@ class Model:
         """
         arrays = bind(self.name, self._function.weights, weights_registry)
         with jax.enable_x64(True):
-            placed = tuple(
-                jax.device_put(arrays[n], self._target.jax) for n in self._names
-            )
+            placed = tuple(jax.device_put(arrays[n], self._target.jax) for n in self._names)
         sizes = Sizes()
         sizes.bind_all(
             (f"weight {n!r}", self._function.weights[n], a.shape)
@@ -233,6 +235,15 @@ class Model:
             except ValueError:
                 # Arrays that are committed to another device have to move first.
                 outputs, _ = program(self._weights, self._placed(arrays), [])
+        return self._buffers(outputs)
+
+    def _buffers(self, outputs: list[jax.Array]) -> list[Buffer]:
+        if any(self._to_host):
+            host = CPU().jax
+            outputs = [
+                jax.device_put(o, host) if moves else o
+                for o, moves in zip(outputs, self._to_host, strict=True)
+            ]
         return [Buffer.from_jax(o) for o in outputs]
 
     def execute(self, *args: Any) -> list[Buffer]:
@@ -277,8 +288,8 @@ class Model:
         for owner, array in zip(owners, finals, strict=True):
             owner._replace(array)
         return [
-            Buffer.from_jax(o) if same is None else args[same]
-            for o, same in zip(outputs, self._same, strict=True)
+            b if same is None else args[same]
+            for b, same in zip(self._buffers(outputs), self._same, strict=True)
         ]
 
     def _placed(self, arrays: list[Any]) -> list[Any]:
@@ -287,9 +298,7 @@ class Model:
     def _compile(self, key: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
         """The program for inputs of these shapes; each is compiled once, whoever asks first."""
         sizes = Sizes()
-        sizes.bind_all(
-            (i.name, i.type, shape) for i, shape in zip(self._inputs, key, strict=True)
-        )
+        sizes.bind_all((i.name, i.type, shape) for i, shape in zip(self._inputs, key, strict=True))
         with self._compiling:
             program = self._programs.get(key)
             if program is None:

@@ -11,6 +11,7 @@ from maxjax.driver import CPU, Device
 from maxjax.engine.debug import DebugConfig
 from maxjax.engine.model import Model
 from maxjax.engine.weights import warn_unused
+from maxjax.graph import text
 from maxjax.graph.graph import Graph
 from maxjax.graph.module import Module
 
@@ -103,6 +104,8 @@ def _graphs(model: Any) -> tuple[Graph, ...]:
         graphs: tuple[Graph, ...] = (model,)
     elif isinstance(model, Module):
         graphs = model.graphs
+    elif isinstance(model, (str, Path)):
+        graphs = text.read(model).graphs
     else:
         raise RuntimeError(
             f"a model is a Graph, a Module or the path of a graph's text, got {model!r:.80}"

@@ -72,9 +72,7 @@ def bind(
     if problems:
         if unused:
             problems.append(f"not used by the graph: {_list(unused)}")
-        raise ValueError(
-            f"the weights of graph {graph!r} do not fit:\n  " + "\n  ".join(problems)
-        )
+        raise ValueError(f"the weights of graph {graph!r} do not fit:\n  " + "\n  ".join(problems))
     return arrays
 
 

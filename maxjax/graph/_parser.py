@@ -92,7 +92,9 @@ class _Parser:
     def expect(self, literal: str) -> None:
         if not self.accept(literal):
             found = self.text[self.at : self.at + 20].partition("\n")[0]
-            self.fail(f"expected {literal!r}, found {found!r}" if found else f"expected {literal!r}")
+            self.fail(
+                f"expected {literal!r}, found {found!r}" if found else f"expected {literal!r}"
+            )
 
     def match(self, pattern: re.Pattern[str], what: str) -> re.Match[str]:
         self.space()
@@ -319,9 +321,7 @@ class _Parser:
             arguments = self.list(self.argument, ")")
             block = Block(graph, graph.block)
             block.arguments = tuple(make_value(t, block) for _, t in arguments)
-            self.values.update(
-                {n: v for (n, _), v in zip(arguments, block.arguments, strict=True)}
-            )
+            self.values.update({n: v for (n, _), v in zip(arguments, block.arguments, strict=True)})
             self.block(block, "mo.yield")
             found.append(block)
         return found

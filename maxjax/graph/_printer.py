@@ -69,7 +69,9 @@ class _Printer:
 
     def graph(self, graph: Graph) -> str:
         self.names, self.count = {}, 0
-        parameters = list(dict.fromkeys(p.name for t in graph.input_types for p in t.parameters))
+        parameters = list(
+            dict.fromkeys(p.name for t in graph.input_types for p in t.shape.parameters)
+        )
         for i, value in enumerate(graph.inputs):
             self.names[id(value)] = f"%arg{i}"
         head = f"mo.graph {symbol_text(graph.symbol)}"

@@ -21,8 +21,8 @@ from maxjax.graph.op import refused
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.shape import Shape
-from maxjax.graph.type import BufferType, TensorType, Type
-from maxjax.graph.value import BufferValue, HasBufferValue, TensorValue, Value, make_value
+from maxjax.graph.type import Type
+from maxjax.graph.value import HasBufferValue, TensorValue, Value, make_value
 from maxjax.graph.weight import Weight
 
 __all__ = ["DevicePlacementPolicy", "Graph", "callees", "graph_factory"]
@@ -194,7 +194,10 @@ class Graph:
         for i, v in enumerate(values):
             if v._block is not self.body:
                 raise refused(
-                    "output", ValueError, f"output {i} does not belong to graph {self.name!r}", v.type
+                    "output",
+                    ValueError,
+                    f"output {i} does not belong to graph {self.name!r}",
+                    v.type,
                 )
         self.body.outputs = values
 
@@ -223,9 +226,7 @@ class Graph:
             TypeError: Before :meth:`output`.
         """
         if self.body.outputs is None:
-            raise TypeError(
-                f"graph {self.name!r} has no outputs yet; call graph.output(...) first"
-            )
+            raise TypeError(f"graph {self.name!r} has no outputs yet; call graph.output(...) first")
         return self.body.outputs
 
     @property
@@ -235,9 +236,7 @@ class Graph:
 
     # ---------------------------------------------------------------- weights
 
-    def add_weight(
-        self, weight: Weight, force_initial_weight_on_host: bool = True
-    ) -> TensorValue:
+    def add_weight(self, weight: Weight, force_initial_weight_on_host: bool = True) -> TensorValue:
         """Declares a weight in this graph; the same weight again gives the same value.
 
         Args:
@@ -337,9 +336,7 @@ class Graph:
     def __repr__(self) -> str:
         types = ", ".join(t.brief() for t in self.input_types)
         outs = (
-            "..."
-            if self.body.outputs is None
-            else ", ".join(t.brief() for t in self.output_types)
+            "..." if self.body.outputs is None else ", ".join(t.brief() for t in self.output_types)
         )
         return f"Graph({self.name!r}, ({types}) -> ({outs}), {len(self.body.nodes)} ops)"
 
@@ -437,9 +434,7 @@ def _copy(graph: Graph, module: Module, done: dict[int, Graph], *, sub: bool) ->
         sub=sub,
     )
     done[id(graph)] = new
-    values: dict[int, Value] = {
-        id(a): b for a, b in zip(graph.inputs, new.inputs, strict=True)
-    }
+    values: dict[int, Value] = {id(a): b for a, b in zip(graph.inputs, new.inputs, strict=True)}
     _copy_nodes(graph.body, new.body, values, module, done)
     for key, (owner, value) in graph._weights.items():
         copied = values[id(value)]

@@ -15,7 +15,7 @@ from maxjax.graph._printer import print_graphs
 from maxjax.graph.graph import Graph, callees, graph_factory
 from maxjax.graph.module import Module
 
-__all__ = ["dump", "parse", "save"]
+__all__ = ["dump", "parse", "read", "save"]
 
 
 def dump(graph: Graph | Module, *, locations: bool = False) -> str:
@@ -28,9 +28,9 @@ def dump(graph: Graph | Module, *, locations: bool = False) -> str:
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, TensorType
     >>> x = TensorType(DType.float32, ["n"], DeviceRef.CPU())
-    >>> print(dump(Graph("double", lambda x: x + x, [x])))
-    mo.graph @double<n>(%arg0: !mo.tensor<[n], f32>) -> !mo.tensor<[n], f32> {
-      %0 = mo.add(%arg0, %arg0) : (!mo.tensor<[n], f32>, !mo.tensor<[n], f32>) -> !mo.tensor<[n], f32>
+    >>> print(dump(Graph("negative", lambda x: -x, [x])))
+    mo.graph @negative<n>(%arg0: !mo.tensor<[n], f32>) -> !mo.tensor<[n], f32> {
+      %0 = mo.negate(%arg0) : (!mo.tensor<[n], f32>) -> !mo.tensor<[n], f32>
       mo.output %0 : !mo.tensor<[n], f32>
     }
     """
@@ -48,14 +48,29 @@ def parse(text: str) -> Module:
     Raises:
         ValueError: If the text is malformed or does not type-check; names line and column.
 
-    >>> module = parse("mo.graph @same(%arg0: !mo.tensor<[2], f32>) -> !mo.tensor<[2], f32> "
-    ...                "{ mo.output %arg0 : !mo.tensor<[2], f32> }")
+    >>> module = parse(
+    ...     "mo.graph @same(%arg0: !mo.tensor<[2], f32>) -> !mo.tensor<[2], f32> "
+    ...     "{ mo.output %arg0 : !mo.tensor<[2], f32> }"
+    ... )
     >>> module.top_level_graph_names()
     ['same']
     """
     module = Module()
     parse_graphs(text, graph_factory(module))
     return module
+
+
+def read(path: str | os.PathLike[str]) -> Module:
+    """Reads a file that :func:`save` wrote.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If its text is malformed or does not type-check; names file, line and column.
+    """
+    try:
+        return parse(Path(path).read_text(encoding="utf-8"))
+    except ValueError as e:
+        raise ValueError(f"{path}: {e}") from None
 
 
 def save(graph: Graph | Module, path: str | os.PathLike[str], *, locations: bool = False) -> None:

@@ -61,6 +61,15 @@ class Type(Generic[_T]):
 
     __slots__ = ()
 
+    dtype: DType
+    shape: Shape
+    device: DeviceRef
+
+    def brief(self) -> str:
+        """The type as short text: ``f32[batch, 3]``, and the device unless it is cpu:0."""
+        device = "" if self.device is _HOST else f" {self.device}"
+        return f"{self.dtype.short}{self.shape.brief()}{device}"
+
 
 @dataclass(init=False, eq=False, repr=False)
 class _TensorTypeBase(Type[Any]):
@@ -127,11 +136,6 @@ class _TensorTypeBase(Type[Any]):
     def cast(self, dtype: DType) -> Self:
         """The type with the same shape and device and another dtype."""
         return type(self)(dtype, self.shape, self.device)
-
-    def brief(self) -> str:
-        """The type as short text: ``f32[batch, 3]``, and the device unless it is cpu:0."""
-        device = "" if self.device is _HOST else f" {self.device}"
-        return f"{self.dtype.short}{self.shape.brief()}{device}"
 
     def __eq__(self, other: object) -> bool:
         if self is other:

@@ -46,6 +46,7 @@ class Value:
     _block: Block
 
     def __new__(cls, *args: Any) -> Any:
+        """Refuses: see the class."""
         if cls is Value:
             raise NotImplementedError("a Value is made by an op or a graph input, not by itself")
         return super().__new__(cls)
@@ -151,6 +152,7 @@ class TensorValue(TensorOperators, Value):
     _ops: ClassVar[Any]
 
     def __new__(cls, value: Any) -> TensorValue:
+        """The tensor value that ``value`` is or stands for."""
         if type(value) is TensorValue:
             return value
         if isinstance(value, HasTensorValue):
@@ -190,6 +192,7 @@ class BufferValue(Value):
     _type: BufferType
 
     def __new__(cls, value: Any) -> BufferValue:
+        """The buffer value that ``value`` is or stands for."""
         if isinstance(value, HasBufferValue):
             return value.__buffervalue__()
         raise TypeError(f"expected a buffer value, got {_what(value)}")
@@ -224,7 +227,7 @@ def _what(value: Any) -> str:
 
 def make_value(type_: Type, block: Block) -> Value:
     """A fresh value of that type, defined in ``block``."""
-    value: Value = object.__new__(BufferValue if isinstance(type_, BufferType) else TensorValue)
+    value: Any = object.__new__(BufferValue if isinstance(type_, BufferType) else TensorValue)
     value._type = type_
     value._block = block
     return value

@@ -44,6 +44,7 @@ class Weight(TensorValue):
     __slots__ = ("_placeholder", "align", "name", "quantization_encoding")
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Weight:
+        """A weight is made, unlike the values of a graph."""
         return object.__new__(cls)
 
     def __init__(

@@ -211,9 +211,11 @@ def test_profile_scopes_nest_and_end():
 
 
 def test_a_tensor_value_has_no_truth():
-    with Graph("g", input_types=[f32(2)]) as g:
-        with pytest.raises(TypeError, match="no truth value"):
-            bool(g.inputs[0] > 0)
+    with (
+        Graph("g", input_types=[f32(2)]) as g,
+        pytest.raises(TypeError, match="no truth value"),
+    ):
+        bool(g.inputs[0] > 0)
 
 
 def test_changing_a_shape_that_was_read_changes_no_value():

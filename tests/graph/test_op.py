@@ -96,9 +96,11 @@ def test_an_op_outside_a_graph_says_so():
 def test_values_of_another_graph_are_refused():
     with Graph("first", input_types=[f32("n")]) as a:
         x = a.inputs[0].tensor
-    with Graph("second", input_types=[f32("n")]) as b:
-        with pytest.raises(ValueError, match="operand 0 belongs to graph 'first', not to 'second'"):
-            x + b.inputs[0].tensor
+    with (
+        Graph("second", input_types=[f32("n")]) as b,
+        pytest.raises(ValueError, match="operand 0 belongs to graph 'first', not to 'second'"),
+    ):
+        x + b.inputs[0].tensor
 
 
 def test_every_node_knows_its_line():

@@ -3,8 +3,8 @@
 
 import numpy as np
 import pytest
-
 from maxjax.driver import Buffer
+
 from maxjax.dtype import DType
 from maxjax.engine import InferenceSession
 from maxjax.graph import BufferType, DeviceRef, Graph, Module, TensorType, Weight, ops, text
@@ -21,6 +21,7 @@ def linear():
     return Graph("linear", lambda x: x @ w + 1, [f32("batch", 3)])
 
 
+# ruff: noqa: E501 - the text is as wide as it is
 LINEAR = """\
 mo.graph @linear<batch>(%arg0: !mo.tensor<[batch, 3], f32>) -> !mo.tensor<[batch, 2], f32> {
   %0 = mo.constant_external() {name = "W", type = !mo.tensor<[3, 2], f32>} : () -> !mo.tensor<[3, 2], f32>
@@ -150,11 +151,19 @@ WRONG = {
     ),
     "bad dtype": ("[], f32, [1.0]", "[], f31, [1.0]", "line 4, column .*f31"),
     "bad shape": ("dense<[], f32", "dense<[2], f32", "line 4.*1 elements do not fill the shape"),
-    "unknown attribute": ("{name =", "{nome =", "line 2.*constant_external has no attribute 'nome'"),
+    "unknown attribute": (
+        "{name =",
+        "{nome =",
+        "line 2.*constant_external has no attribute 'nome'",
+    ),
     "bad string": ('"W"', '"\\W"', "line 2, column .*malformed string"),
     "bad type": ("[3, 2], f32>}", "[3, 2] f32>}", "line 2, column .*!mo.tensor"),
     "output type": ("mo.output %3", "mo.output %2", "line 6.*the values are not of these types"),
-    "cut off": ("  mo.output %3 : !mo.tensor<[batch, 2], f32>\n}", "", "line 6, column 1: expected"),
+    "cut off": (
+        "  mo.output %3 : !mo.tensor<[batch, 2], f32>\n}",
+        "",
+        "line 6, column 1: expected",
+    ),
     "two of one name": ("\n}", "\n}\n" + LINEAR, "graph @linear is defined twice"),
 }
 
