@@ -121,13 +121,11 @@ class Op(ABC):
         Args:
             dims: A number, or a JAX symbolic dimension, for each symbolic name.
         """
-        changed = {}
-        for name in self._names:
-            field = getattr(self, name)
-            value = _evaluated(field, dims)
-            if value is not field:
-                changed[name] = value
-        return dataclasses.replace(self, **changed) if changed else self  # pyright: ignore
+        fields = {name: getattr(self, name) for name in self._names}
+        values = {name: _evaluated(field, dims) for name, field in fields.items()}
+        if all(values[name] is fields[name] for name in fields):
+            return self
+        return type(self)(**values)
 
     def with_graphs(self, replace: Callable[[Any], Any]) -> Op:
         """This op with each graph that it calls replaced; most ops call none."""
@@ -215,7 +213,7 @@ class StateOp(Op, abstract=True):
     """An op that reads or writes buffers."""
 
     @abstractmethod
-    def lower(self, state: State, *operands: Any) -> Any:  # pyright: ignore
+    def lower(self, state: State, *operands: Any) -> Any:
         """As :meth:`Op.lower`, with the buffers' current arrays.
 
         Args:
@@ -228,7 +226,7 @@ class RegionOp(Op, abstract=True):
     """An op that owns blocks or calls another graph."""
 
     @abstractmethod
-    def lower(self, run: Runner, state: State, *operands: Any) -> Any:  # pyright: ignore
+    def lower(self, run: Runner, state: State, *operands: Any) -> Any:
         """As :meth:`StateOp.lower`, with a function that runs a block or a graph.
 
         Args:
