@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,7 +141,8 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self._process.args} ended with code {self._process.wait()}")
+            self.close()
+            raise RuntimeError(f"{self._process.args} ended with code {self._process.returncode}")
         return json.loads(line)
 
     def close(self) -> None:
@@ -198,5 +199,4 @@ class Result:
 
 def at_most(limit: float, a: Timing, b: Timing, *, plus: float = 0.0) -> bool:
     """Whether ``a`` took at most ``limit`` times as long as ``b`` and ``plus`` seconds more."""
-    rest: Sequence[float] = [x - plus for x in a.samples]
-    return ratio(Timing(tuple(rest)), b) <= limit
+    return ratio(Timing(tuple(x - plus for x in a.samples)), b) <= limit
