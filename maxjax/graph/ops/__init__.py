@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ops of the graph language."""
+
 # ruff: noqa: F403 - each family file's __all__ is the public surface
 import sys
 
+from maxjax.graph.ops.activation import *
 from maxjax.graph.ops.buffer import *
 from maxjax.graph.ops.call import *
 from maxjax.graph.ops.cast import *
 from maxjax.graph.ops.constant import *
 from maxjax.graph.ops.elementwise import *
+from maxjax.graph.ops.join import *
 from maxjax.graph.ops.linalg import *
 from maxjax.graph.ops.shape import *
+from maxjax.graph.ops.transcendental import *
 from maxjax.graph.ops.unary import *
 from maxjax.graph.value import TensorValue
 
