@@ -10,8 +10,10 @@ from maxjax.graph.ops.call import *
 from maxjax.graph.ops.cast import *
 from maxjax.graph.ops.constant import *
 from maxjax.graph.ops.elementwise import *
+from maxjax.graph.ops.extend import *
 from maxjax.graph.ops.join import *
 from maxjax.graph.ops.linalg import *
+from maxjax.graph.ops.rebind import *
 from maxjax.graph.ops.shape import *
 from maxjax.graph.ops.transcendental import *
 from maxjax.graph.ops.unary import *

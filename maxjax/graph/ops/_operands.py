@@ -16,17 +16,21 @@ from maxjax.graph.op import refused
 from maxjax.graph.ops.cast import Cast
 from maxjax.graph.ops.constant import literal
 from maxjax.graph.shape import Shape
-from maxjax.graph.type import TensorType
+from maxjax.graph.type import TensorType, Type
 from maxjax.graph.value import HasTensorValue, TensorValue
 
 __all__ = [
     "axis_of",
     "broadcast_arrays",
     "broadcast_shapes",
+    "int_of",
+    "not_negative",
     "pair",
     "same_device",
+    "shape_of",
     "tensor",
     "to_dtype",
+    "with_dim",
 ]
 
 
@@ -120,6 +124,50 @@ def axis_of(
         span = f"it must be from {-n} to {n - 1}" if n else "a scalar has no axis"
         raise refused(who, error, f"axis {axis} is out of range for rank {rank}: {span}")
     return int(axis) % n
+
+
+def shape_of(who: str, dims: Any, *types: Type) -> Shape:
+    """``dims`` as a shape; numbers in it may be negative.
+
+    Raises:
+        TypeError: If it is not made of ints, names and dims.
+        ValueError: If a name is malformed.
+    """
+    try:
+        return Shape(dims)
+    except (TypeError, ValueError) as e:
+        raise refused(who, type(e), str(e), *types) from None
+
+
+def with_dim(shape: Shape, axis: int, dim: Dim) -> Shape:
+    """A copy of ``shape`` with another dim at ``axis``."""
+    new = Shape(shape)
+    new[axis] = dim
+    return new
+
+
+def not_negative(shape: Sequence[Dim]) -> None:
+    """Refuses a shape with a negative number in it.
+
+    Raises:
+        ValueError: If there is one.
+    """
+    for dim in shape:
+        if type(dim) is StaticDim and dim.dim < 0:
+            raise ValueError(f"the new shape {Shape(shape).brief()} has the negative size {dim}")
+
+
+def int_of(who: str, what: str, value: Any, *types: Type) -> int:
+    """``value``, an int or a static dim, as an int; ``what`` names it in the message.
+
+    Raises:
+        TypeError: If it is neither.
+    """
+    if isinstance(value, StaticDim):
+        return value.dim
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        return int(value)
+    raise refused(who, TypeError, f"{what} must be an int, got {value!r}", *types)
 
 
 def same_device(*types: TensorType) -> Any:

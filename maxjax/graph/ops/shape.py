@@ -3,24 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 
-from maxjax.graph.dim import Dim, DimLike, StaticDim, SymbolicDim, UnboundDimError
-from maxjax.graph.op import Op, SizeError, refused
-from maxjax.graph.ops._operands import axis_of, tensor
+from maxjax.graph.dim import Dim, DimLike, StaticDim
+from maxjax.graph.op import Op, refused
+from maxjax.graph.ops._operands import axis_of, not_negative, shape_of, tensor
 from maxjax.graph.shape import Shape, ShapeLike
-from maxjax.graph.type import FilterLayout, TensorType, Type
+from maxjax.graph.type import TensorType
 from maxjax.graph.value import StrongTensorValueLike, TensorValue, TensorValueLike
 
 __all__ = [
     "broadcast_to",
     "flatten",
     "permute",
-    "rebind",
     "reshape",
     "squeeze",
     "transpose",
@@ -28,20 +26,6 @@ __all__ = [
 ]
 
 _ONE = StaticDim(1)
-
-
-def _shape(who: str, shape: Any, *types: Type) -> Shape:
-    """``shape`` as a shape; its dims may still be negative numbers."""
-    try:
-        return Shape(shape)
-    except (TypeError, ValueError) as e:
-        raise refused(who, type(e), str(e), *types) from None
-
-
-def _not_negative(shape: Sequence[Dim]) -> None:
-    for dim in shape:
-        if type(dim) is StaticDim and dim.dim < 0:
-            raise ValueError(f"the new shape {Shape(shape).brief()} has the negative size {dim}")
 
 
 # ---------------------------------------------------------------- element counts
@@ -118,7 +102,7 @@ class Reshape(Op):
     shape: Shape
 
     def infer(self, x: TensorType) -> TensorType:
-        _not_negative(self.shape)
+        not_negative(self.shape)
         try:
             same = _same_count(x.shape, self.shape)
         except OverflowError as e:
@@ -173,7 +157,7 @@ class BroadcastTo(Op):
 
     def infer(self, x: TensorType, shape: TensorType | None = None) -> TensorType:
         new, old = self.shape, x.shape
-        _not_negative(new)
+        not_negative(new)
         gap = len(new) - len(old)
         if gap < 0:
             raise ValueError(f"{new.brief()} has fewer dimensions than the tensor")
@@ -212,62 +196,6 @@ class Permute(Op):
         return jnp.transpose(x, self.dims)
 
 
-class Rebind(Op):
-    """The same tensor under other dimensions, which are checked when sizes are known."""
-
-    shape: Shape
-    message: str
-    layout: FilterLayout | None
-
-    def infer(self, x: TensorType) -> TensorType:
-        new = self.shape
-        _not_negative(new)
-        if len(new) != len(x.shape):
-            raise ValueError(f"rank {len(x.shape)} cannot become {new.brief()} of rank {len(new)}")
-        for i, (a, b) in enumerate(zip(x.shape, new, strict=True)):
-            if type(a) is StaticDim and type(b) is StaticDim and a.dim != b.dim:
-                raise ValueError(f"dimension {i} is {a}, which is never {b}")
-        if self.layout is not None:
-            return TensorType(x.dtype, new, x.device, self.layout)
-        return TensorType._of(x.dtype, new, x.device)
-
-    def at(self, dims: Mapping[str, Any]) -> Rebind:
-        return _Check(self.shape, self.message, self.layout, dims)
-
-    def lower(self, x: jax.Array) -> jax.Array:
-        return self.at({}).lower(x)
-
-
-class _Check(Rebind, abstract=True):
-    """A rebind at known sizes: names that have none are new, and take the operand's."""
-
-    dims: Mapping[str, Any]
-
-    def lower(self, x: jax.Array) -> jax.Array:
-        sizes = dict(self.dims)
-        for dim, size in zip(self.shape, x.shape, strict=True):
-            if isinstance(dim, SymbolicDim):
-                sizes.setdefault(dim.name, size)
-        for i, (dim, size) in enumerate(zip(self.shape, x.shape, strict=True)):
-            try:
-                declared = dim.evaluate(sizes)
-            except UnboundDimError as e:
-                raise SizeError(f"dimension {i} is to be {dim}: {e}") from None
-            if declared != size:
-                raise SizeError(self._problem(i, dim, declared, size))
-        return x
-
-    def _problem(self, i: int, dim: Dim, declared: Any, size: Any) -> str:
-        named = f"{dim}" if isinstance(dim, StaticDim) else f"{dim}, which is {declared}"
-        note = f": {self.message}" if self.message else ""
-        if isinstance(declared, int) and isinstance(size, int):
-            return f"dimension {i} is {size}, not {named}{note}"
-        return (
-            f"dimension {i} is {size}; whether it equals {named}, cannot be decided for sizes that "
-            f"are symbolic: give both one name, or numbers{note}"
-        )
-
-
 # ---------------------------------------------------------------- functions
 
 
@@ -294,7 +222,7 @@ def reshape(x: TensorValueLike, shape: ShapeLike) -> TensorValue:
     TensorValue(float32, [batch * seq, 2, 4], cpu:0)
     """
     x = tensor("reshape", x)
-    new = _shape("reshape", shape, x._type)
+    new = shape_of("reshape", shape, x._type)
     unknown = [i for i, dim in enumerate(new) if dim == -1]
     if unknown:
         try:
@@ -414,7 +342,7 @@ def broadcast_to(
     """
     x = tensor("broadcast_to", x)
     if not isinstance(shape, TensorValue):
-        return BroadcastTo(_shape("broadcast_to", shape, x._type))(x)
+        return BroadcastTo(shape_of("broadcast_to", shape, x._type))(x)
     if out_dims is None:
         raise refused(
             "broadcast_to",
@@ -423,7 +351,7 @@ def broadcast_to(
             x._type,
             shape._type,
         )
-    return BroadcastTo(_shape("broadcast_to", out_dims, x._type))(x, shape)
+    return BroadcastTo(shape_of("broadcast_to", out_dims, x._type))(x, shape)
 
 
 def permute(x: TensorValueLike, dims: Sequence[int]) -> TensorValue:
@@ -483,32 +411,3 @@ def transpose(x: TensorValueLike, axis_1: int, axis_2: int) -> TensorValue:
     if rank:
         order[a], order[b] = b, a
     return Permute(tuple(order))(x)
-
-
-def rebind(
-    x: TensorValueLike, shape: ShapeLike, message: str = "", layout: FilterLayout | None = None
-) -> TensorValue:
-    """The same tensor under other dimensions, which are checked when its sizes are known.
-
-    A name that is new in the graph gets the dimension's size; a number, a known name or an
-    expression must equal it.
-
-    Args:
-        x: A tensor of rank R.
-        shape: R dims.
-        message: Shown when a size is not as declared.
-        layout: How a convolution filter lays out its axes, when the tensor is one.
-
-    Raises:
-        TypeError: If ``x`` is not a graph value or ``shape`` not dims.
-        ValueError: If the rank differs or two numbers do; when it runs, if a size is not as
-            declared.
-
-    >>> from maxjax.dtype import DType
-    >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops
-    >>> with Graph("g", input_types=[TensorType(DType.float32, ["n", "m"], DeviceRef.CPU())]) as g:
-    ...     ops.rebind(g.inputs[0].tensor, ["k", 4])
-    TensorValue(float32, [k, 4], cpu:0)
-    """
-    x = tensor("rebind", x)
-    return Rebind(_shape("rebind", shape, x._type), message, layout)(x)
