@@ -5,8 +5,14 @@ Warnings are errors too (`pyproject.toml`). None of this is ever done by maxjax 
 whose import changes nothing in the process.
 """
 
+from typing import Any
+
 import hypothesis
 import jax
+import pytest
+
+from maxjax.engine import Model, session
+from maxjax.graph import Graph, text
 
 # Promotion and broadcasting are maxjax's own; where JAX would do either silently, a test fails.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -19,3 +25,20 @@ jax.config.update("jax_num_cpu_devices", 8)
 hypothesis.settings.register_profile("short", deadline=None, derandomize=True, max_examples=50)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile("short")
+
+
+@pytest.fixture(autouse=True)
+def graphs_go_through_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every graph a test loads is written as text, read back, and run from there.
+
+    So each assertion about a model's results is one about the graph that its text gives.
+    """
+    real = session.Model
+
+    def load(graph: Graph, *args: Any, **kwargs: Any) -> Model:
+        written = text.dump(graph, locations=True)
+        (again,) = text.parse(written).graphs
+        assert text.dump(again, locations=True) == written
+        return real(again, *args, **kwargs)
+
+    monkeypatch.setattr(session, "Model", load)

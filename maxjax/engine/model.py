@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ import numpy as np
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
 from maxjax.engine.weights import bind
-from maxjax.graph.dim import StaticDim
+from maxjax.graph.dim import StaticDim, SymbolicDim
 from maxjax.graph.graph import Graph
 from maxjax.graph.type import BufferType, Type
 from maxjax.lower import to_jax
@@ -189,12 +189,16 @@ class Model:
         arrays = bind(self.name, self._function.weights, weights_registry)
         with jax.enable_x64(True):
             placed = tuple(jax.device_put(arrays[n], self._target.jax) for n in self._names)
-        sizes = Sizes()
-        sizes.bind_all(
-            (f"weight {n!r}", self._function.weights[n], a.shape)
-            for n, a in zip(self._names, placed, strict=True)
-        )
+        Sizes().bind_all(self._declared_weights(placed))
         self._weights = placed
+
+    def _declared_weights(self, arrays: Iterable[Any]) -> list[tuple[str, Type, tuple[int, ...]]]:
+        types = self._function.weights
+        return [
+            (f"weight {name!r}", types[name], array.shape)
+            for name, array in zip(self._names, arrays, strict=False)
+            if any(isinstance(d, SymbolicDim) for d in types[name].shape)
+        ]
 
     def release_weights(self) -> None:
         """Drops the weights; :meth:`reload` must come before the next call."""
@@ -297,8 +301,8 @@ class Model:
 
     def _compile(self, key: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
         """The program for inputs of these shapes; each is compiled once, whoever asks first."""
-        sizes = Sizes()
-        sizes.bind_all((i.name, i.type, shape) for i, shape in zip(self._inputs, key, strict=True))
+        inputs = [(i.name, i.type, shape) for i, shape in zip(self._inputs, key, strict=True)]
+        Sizes().bind_all([*inputs, *self._declared_weights(self._weights or ())])
         with self._compiling:
             program = self._programs.get(key)
             if program is None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from maxjax.graph.ir import Block, Node
 from maxjax.graph.op import RegionOp, SizeError, StateOp, describe
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
-from maxjax.graph.type import BufferType, TensorType
+from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import Value
 from maxjax.lower.dims import Sizes
 
@@ -130,8 +130,13 @@ class _Run:
         """Outputs and final buffer contents of the graph for these arguments."""
         values = self.graph.inputs
         self.sizes.bind_all(
-            (f"input {i}", v.type, a.shape)
-            for i, (v, a) in enumerate(zip(values, arguments, strict=True))
+            (
+                *(
+                    (f"input {i}", v.type, a.shape)
+                    for i, (v, a) in enumerate(zip(values, arguments, strict=True))
+                ),
+                *self.declared_weights(),
+            )
         )
         handles = []
         for value, array in zip(values, arguments, strict=True):
@@ -141,6 +146,14 @@ class _Run:
             self.arrays[id(value)] = array
         outputs = [self.contents(v) for v in self.block(self.graph.body)]
         return outputs, [self.state.read(h) for h in handles]
+
+    def declared_weights(self) -> Iterator[tuple[str, Type, tuple[Any, ...]]]:
+        """Name, type and shape of the weights that this graph itself declares."""
+        for node in self.graph.body.nodes:
+            if not isinstance(node.op, ConstantExternal):
+                break  # they stand at the head
+            name = node.op.name
+            yield f"weight {name!r}", node.op.type, self.weights[name].shape
 
     def contents(self, value: Any) -> Any:
         return self.state.read(value) if isinstance(value, _Handle) else value
