@@ -63,9 +63,11 @@ class WeightData:
     def to_buffer(self) -> Buffer:
         """The data as a `Buffer`; the same one at every call, sharing memory where it can."""
         if not isinstance(self.data, Buffer):
-            # Not through DLPack for NumPy: its own knows neither ml_dtypes nor read-only arrays.
-            make = Buffer.from_numpy if isinstance(self.data, np.ndarray) else Buffer.from_dlpack
-            self.data = make(self.data)
+            # The one copies strided arrays where it must; the other takes every library's.
+            if isinstance(self.data, np.ndarray):
+                self.data = Buffer.from_numpy(self.data)
+            else:
+                self.data = Buffer.from_dlpack(self.data)
         return self.data
 
     def astype(self, dtype: DType) -> WeightData:

@@ -32,6 +32,16 @@ def test_from_numpy_shares_memory():
     assert np.from_dlpack(data).tolist() == [0, 1, 7, 3]
 
 
+def test_any_layout_will_do():
+    for array in (FLOATS.T, FLOATS[:, ::2], np.broadcast_to(np.float32(3), (2,)), np.float32(4)):
+        array = np.asarray(array)
+        data = WeightData.from_numpy(array, "w")
+        assert data.shape == list(array.shape)
+        np.testing.assert_array_equal(data.to_buffer().to_numpy(), array)
+        double = data.astype(DType.float64).to_buffer().to_numpy()
+        np.testing.assert_array_equal(double, array.astype(np.float64))
+
+
 def test_from_numpy_refuses_complex():
     with pytest.raises(ValueError, match="complex64"):
         WeightData.from_numpy(np.ones(2, np.complex64), "a")
