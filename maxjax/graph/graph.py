@@ -22,7 +22,7 @@ from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import Type
-from maxjax.graph.value import HasBufferValue, TensorValue, Value, make_value
+from maxjax.graph.value import TensorValue, Value, has_buffer_value, make_value
 from maxjax.graph.weight import Weight
 
 __all__ = ["DevicePlacementPolicy", "Graph", "callees", "graph_factory"]
@@ -202,7 +202,7 @@ class Graph:
         self.body.outputs = values
 
     def _as_output(self, i: int, value: Any) -> Value:
-        if isinstance(value, HasBufferValue):
+        if has_buffer_value(value):
             return value.__buffervalue__()
         try:
             return TensorValue(value)
