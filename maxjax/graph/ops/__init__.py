@@ -14,7 +14,9 @@ from maxjax.graph.ops.extend import *
 from maxjax.graph.ops.join import *
 from maxjax.graph.ops.linalg import *
 from maxjax.graph.ops.rebind import *
+from maxjax.graph.ops.reduction import *
 from maxjax.graph.ops.shape import *
+from maxjax.graph.ops.slicing import *
 from maxjax.graph.ops.transcendental import *
 from maxjax.graph.ops.unary import *
 from maxjax.graph.value import TensorValue

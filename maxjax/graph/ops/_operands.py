@@ -24,6 +24,7 @@ __all__ = [
     "broadcast_arrays",
     "broadcast_shapes",
     "int_of",
+    "is_strong",
     "not_negative",
     "pair",
     "same_device",
@@ -53,7 +54,8 @@ def to_dtype(x: TensorValue, dtype: Any) -> TensorValue:
     return x if x._type.dtype is dtype else Cast(dtype)(x)
 
 
-def _is_strong(x: Any) -> bool:
+def is_strong(x: Any) -> bool:
+    """Whether ``x`` is or stands for a graph value, rather than being a number or an array."""
     return isinstance(x, (TensorValue, Dim, Shape, HasTensorValue))
 
 
@@ -69,9 +71,9 @@ def pair(who: str, lhs: Any, rhs: Any) -> tuple[TensorValue, TensorValue]:
     """
     a, b = lhs, rhs
     if type(a) is not TensorValue:
-        a = tensor(who, a) if _is_strong(a) else None
+        a = tensor(who, a) if is_strong(a) else None
     if type(b) is not TensorValue:
-        b = tensor(who, b) if _is_strong(b) else None
+        b = tensor(who, b) if is_strong(b) else None
     if a is None:
         if b is None:
             raise refused(

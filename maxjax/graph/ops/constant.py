@@ -14,7 +14,7 @@ import numpy as np
 from maxjax.driver import Buffer, Device, DLPackArray
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.dim import Dim, DimLike
+from maxjax.graph.dim import DimLike
 from maxjax.graph.ir import current_graph
 from maxjax.graph.op import Op, refused
 from maxjax.graph.shape import Shape
@@ -81,20 +81,34 @@ class ShapeToTensor(Op):
 @functools.lru_cache(maxsize=1024)
 def _scalar(value: Any, kind: type, dtype: DType, device: DeviceRef) -> Constant:
     """A rank-0 constant; ``kind`` keeps 1, 1.0 and True apart in the cache."""
-    array = np.asarray(value).astype(dtype.np)
-    array.flags.writeable = False
-    return Constant(array, device)
+    return Constant(_frozen(_nearest(np.asarray(value), dtype)), device)
 
 
 def literal(value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
     """A constant of ``dtype`` from a number or array that is known to fit it."""
-    if type(value) in (int, float, bool):
-        # -0.0 == 0.0 would share a cache entry
-        if value == 0 and type(value) is float:
-            return Constant(_frozen(np.asarray(value).astype(dtype.np)), device)()
-        return _scalar(value, type(value), dtype, device)()
+    kind = type(value)
+    if kind is int or kind is bool or (kind is float and value != 0):
+        return _scalar(value, kind, dtype, device)()
+    if isinstance(value, (int, float, np.number)):
+        # 0.0 and -0.0 would share an entry of the cache
+        return Constant(_frozen(_nearest(np.asarray(value), dtype)), device)()
     array = value.to_numpy() if isinstance(value, Buffer) else np.asarray(value)
-    return Constant(_frozen(array.astype(dtype.np)), device)()
+    with np.errstate(over="ignore"):
+        return Constant(_frozen(array.astype(dtype.np)), device)()
+
+
+def _nearest(numbers: np.ndarray, dtype: DType) -> np.ndarray:
+    """Numbers as ``dtype``; floats too large for it become infinite.
+
+    Rounding is to the nearest, except for ``bfloat16``: there the reference cuts off the digits
+    that do not fit, for numbers and lists (not for arrays and casts), and programs that were
+    written against it see the same constants here.
+    """
+    with np.errstate(over="ignore"):
+        if dtype is DType.bfloat16:
+            bits = numbers.astype(np.float32).view(np.uint32) >> np.uint32(16)
+            return np.asarray(bits, np.uint16).view(dtype.np)
+        return numbers.astype(dtype.np)
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
@@ -123,8 +137,8 @@ def constant(
 
     Raises:
         TypeError: If a number comes without dtype or device, or for an element type below a byte.
-        ValueError: If a number is outside the range of ``dtype``, lists are ragged, or an array
-            has another dtype.
+        ValueError: If a number is outside the range of an integer ``dtype`` or not whole, lists
+            are ragged, or an array has another dtype.
 
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, ops
@@ -132,9 +146,9 @@ def constant(
     ...     ops.constant([[1, 2], [3, 4]], DType.int32, DeviceRef.CPU())
     TensorValue(int32, [2, 2], cpu:0)
     """
-    if isinstance(value, (int, float, np.number, list, tuple)) and not isinstance(
-        value, np.ndarray
-    ):
+    if dtype is not None and not isinstance(dtype, DType):
+        raise refused("constant", TypeError, f"dtype must be a DType, got {dtype!r}")
+    if isinstance(value, (int, float, np.number)) or _is_list(value):
         if dtype is None or device is None:
             lacks = "dtype" if dtype is None else "device"
             raise refused("constant", TypeError, f"a number or a list needs a {lacks} as well")
@@ -145,16 +159,25 @@ def constant(
     return Constant(_frozen(array), ref)()
 
 
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
+
+
 def _from_array(value: Any, dtype: DType | None) -> np.ndarray:
     if isinstance(value, Buffer):
         array = np.array(value.to_numpy())
-    elif isinstance(value, (np.ndarray, jax.Array)) or hasattr(value, "__dlpack__"):
-        array = np.array(value if isinstance(value, (np.ndarray, jax.Array)) else np.from_dlpack(value))
+    elif isinstance(value, (np.ndarray, jax.Array)):
+        array = np.array(value)
+    elif hasattr(value, "__dlpack__"):
+        array = np.array(np.from_dlpack(value))
     else:
+        what = type(value).__name__
         raise refused(
-            "constant",
-            TypeError,
-            f"value must be a number, lists of numbers or an array, got {type(value).__name__}",
+            "constant", TypeError, f"value must be a number, a list or an array, got {what}"
+        )
+    if array.dtype.kind not in "biufV":
+        raise refused(
+            "constant", TypeError, f"no DType holds the elements of a {array.dtype} array"
         )
     try:
         own = DType.of(array.dtype)
@@ -171,35 +194,62 @@ def _from_array(value: Any, dtype: DType | None) -> np.ndarray:
 
 
 def _from_numbers(value: Any, dtype: DType) -> np.ndarray:
+    """A number or nested lists of them as an array of ``dtype``."""
     if dtype.size_in_bits < 8 and dtype is not DType.bool:
-        raise refused(
-            "constant", TypeError, f"{dtype.name} is narrower than a byte; make a wider one and cast"
-        )
+        narrow = f"{dtype.name} is narrower than a byte; make a wider constant and cast it"
+        raise refused("constant", TypeError, narrow)
     try:
-        wide = np.asarray(value)
-    except (ValueError, OverflowError) as e:
-        raise refused("constant", ValueError, f"lists must be of equal length at each level: {e}") from None
-    if wide.size == 0:
-        return wide.astype(dtype.np)
-    if wide.dtype.kind == "O" and all(isinstance(v, int) for v in wide.flat):
-        pass  # integers beyond 64 bits: the range check below speaks
-    elif wide.dtype.kind not in "biuf":
-        raise refused("constant", TypeError, f"expected numbers, got {type(value).__name__} {value!r:.60}")
-    if dtype.is_float():
-        return wide.astype(np.float64).astype(dtype.np)
-    return _integers(wide, dtype)
+        numbers = np.asarray(value)
+    except ValueError:
+        ragged = "the lists at each level must be of equal length"
+        raise refused("constant", ValueError, ragged) from None
+    if not numbers.size:
+        return numbers.astype(dtype.np)
+    if numbers.dtype.kind in "fO" and not dtype.is_float():
+        # NumPy makes floats of lists with integers beyond 63 bits: look at the numbers themselves.
+        numbers = _whole(np.array(value, dtype=object), dtype)
+    if numbers.dtype.kind not in "biufO":
+        raise _not_a_number(numbers.flat[0])
+    if not dtype.is_float():
+        return _in_range(numbers, dtype)
+    if numbers.dtype.kind == "O":
+        try:
+            numbers = numbers.astype(np.float64)
+        except (TypeError, ValueError):
+            raise _not_a_number(numbers.flat[0]) from None
+        except OverflowError:
+            large = "an integer is too large for a float; give math.inf if that is meant"
+            raise refused("constant", ValueError, large) from None
+    return _nearest(numbers, dtype)
 
 
-def _integers(wide: np.ndarray, dtype: DType) -> np.ndarray:
+def _whole(numbers: np.ndarray, dtype: DType) -> np.ndarray:
+    """An object array of numbers as one of ints."""
+    ints = np.empty(numbers.shape, object)
+    for i, v in enumerate(numbers.flat):
+        if not isinstance(v, (int, float, np.number)):
+            raise _not_a_number(v)
+        if isinstance(v, (float, np.floating)) and not float(v).is_integer():
+            whole = f"{v} is not a whole number, and {dtype.name} holds only those"
+            raise refused("constant", ValueError, whole)
+        ints.flat[i] = int(v)
+    return ints
+
+
+def _in_range(ints: np.ndarray, dtype: DType) -> np.ndarray:
+    """Integers as the integer or bool ``dtype``, none of them changed by it."""
     low, high = (0, 1) if dtype is DType.bool else (np.iinfo(dtype.np).min, np.iinfo(dtype.np).max)
-    whole = []
-    for v in wide.ravel().tolist():
-        if v != v or v in (float("inf"), float("-inf")) or int(v) != v:
-            raise refused("constant", ValueError, f"{v} is not a whole number, and {dtype.name} holds only those")
+    for v in (int(ints.min()), int(ints.max())):
         if not low <= v <= high:
-            raise refused("constant", ValueError, f"{int(v)} is outside {dtype.name}, which holds {low} to {high}")
-        whole.append(int(v))
-    return np.array(whole, dtype=object).astype(dtype.np).reshape(wide.shape)
+            outside = f"{v} is outside {dtype.name}, which holds {low} to {high}"
+            raise refused("constant", ValueError, outside)
+    return ints.astype(dtype.np)
+
+
+def _not_a_number(value: Any) -> Exception:
+    return refused(
+        "constant", TypeError, f"expected numbers, got {type(value).__name__} {value!r:.60}"
+    )
 
 
 def constant_external(
@@ -233,14 +283,22 @@ def shape_to_tensor(shape: Iterable[DimLike]) -> TensorValue:
     """A shape as an ``int64`` vector of its sizes, on the CPU.
 
     Args:
-        shape: Dimensions: ints, names or ``Dim`` s.
+        shape: Dimensions: ints, names or ``Dim`` objects.
 
     Returns:
         A tensor of shape ``(rank,)``.
+
+    Raises:
+        TypeError: If ``shape`` is not iterable, or an element cannot be a dimension.
+        ValueError: If a name is malformed.
 
     >>> from maxjax.graph import Graph, ops
     >>> with Graph("g") as g:
     ...     ops.shape_to_tensor([2, 3])
     TensorValue(int64, [2], cpu:0)
     """
-    return ShapeToTensor(Shape([Dim(d) for d in shape]))()
+    try:
+        dims = Shape(shape)
+    except (TypeError, ValueError) as e:
+        raise refused("shape_to_tensor", type(e), str(e)) from None
+    return ShapeToTensor(dims)()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import jax
 import jax.numpy as jnp
 
@@ -11,10 +13,14 @@ from maxjax.graph.op import Op
 from maxjax.graph.ops._operands import (
     broadcast_arrays,
     broadcast_shapes,
+    is_strong,
     pair,
     same_device,
+    tensor,
     to_dtype,
 )
+from maxjax.graph.ops._unary import is_float, wide_dtype
+from maxjax.graph.ops.cast import convert
 from maxjax.graph.type import TensorType
 from maxjax.graph.value import TensorValue, TensorValueLike
 
@@ -40,20 +46,16 @@ class Binary(Op, abstract=True):
     """Two operands of one dtype, broadcast to a common shape."""
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
-        _one_dtype(x, y)
+        if x.dtype is not y.dtype:
+            raise ValueError(f"operands differ in dtype, {x.dtype.name} and {y.dtype.name}")
         return TensorType._of(x.dtype, broadcast_shapes(x.shape, y.shape), same_device(x, y))
 
     def lower(self, x: jax.Array, y: jax.Array) -> jax.Array:
         return self.apply(*broadcast_arrays(x, y))
 
+    @abstractmethod
     def apply(self, x: jax.Array, y: jax.Array) -> jax.Array:
         """The op on arrays of one shape and dtype."""
-        raise NotImplementedError(f"{type(self).__name__} does not say what it computes")
-
-
-def _one_dtype(x: TensorType, y: TensorType) -> None:
-    if x.dtype is not y.dtype:
-        raise ValueError(f"operands differ in dtype, {x.dtype.name} and {y.dtype.name}")
 
 
 class Add(Binary):
@@ -78,53 +80,63 @@ class Mul(Binary):
 
 
 class Div(Binary):
-    """``x / y`` of floats; on bools ``x`` where ``y`` is true."""
+    """``x / y`` of floats; of integers and bools the same as :class:`FloorDiv`."""
 
     def apply(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        if x.dtype == jnp.bool_:
-            return x & y
-        return jax.lax.div(x, y)
+        return jax.lax.div(x, y) if is_float(x) else _floor_div(x, y)
 
 
-class FloorDiv(Binary):
+class Stepwise(Binary, abstract=True):
+    """An op of several steps: narrow floats are rounded once, at the end."""
+
+    def lower(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        x, y = broadcast_arrays(x, y)
+        if not is_float(x) or x.dtype == wide_dtype(x.dtype):
+            return self.apply(x, y)
+        wide = DType.of(wide_dtype(x.dtype))
+        return convert(self.apply(convert(x, wide), convert(y, wide)), DType.of(x.dtype))
+
+
+class FloorDiv(Stepwise):
     """The quotient rounded toward minus infinity; an integer divided by 0 is 0."""
 
     def apply(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        if x.dtype == jnp.bool_:
-            return x & y
-        if jnp.issubdtype(x.dtype, jnp.integer):
-            zero = y == 0
-            q = jnp.floor_divide(x, jnp.where(zero, jnp.ones_like(y), y))
-            return jnp.where(zero, jnp.zeros_like(q), q)
-        return jnp.floor(jax.lax.div(x, y))
+        return jnp.floor(jax.lax.div(x, y)) if is_float(x) else _floor_div(x, y)
 
 
-class Mod(Binary):
+class Mod(Stepwise):
     """The remainder of :class:`FloorDiv`, with the sign of ``y``; an integer modulo 0 is 0."""
 
     def apply(self, x: jax.Array, y: jax.Array) -> jax.Array:
         if x.dtype == jnp.bool_:
             return x & ~y
-        if jnp.issubdtype(x.dtype, jnp.integer):
-            zero = y == 0
-            r = jnp.remainder(x, jnp.where(zero, jnp.ones_like(y), y))
-            return jnp.where(zero, jnp.zeros_like(r), r)
-        return jnp.remainder(x, y)
+        if is_float(x):
+            return jnp.remainder(x, y)
+        zero = y == 0
+        return jnp.where(zero, 0, jnp.remainder(x, jnp.where(zero, jnp.ones_like(y), y)))
 
 
-class Pow(Binary):
+def _floor_div(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The quotient of integers, 0 where ``y`` is; of bools ``x`` where ``y`` is true."""
+    if x.dtype == jnp.bool_:
+        return x & y
+    zero = y == 0
+    return jnp.where(zero, 0, jnp.floor_divide(x, jnp.where(zero, jnp.ones_like(y), y)))
+
+
+class Pow(Stepwise):
     """``x ** y``; an integer to a negative power is 0 unless the base is 1 or -1."""
 
     def apply(self, x: jax.Array, y: jax.Array) -> jax.Array:
         if x.dtype == jnp.bool_:
             return x | ~y
-        if not jnp.issubdtype(x.dtype, jnp.integer):
+        if is_float(x):
             return jax.lax.pow(x, y)
         if not jnp.issubdtype(x.dtype, jnp.signedinteger):
             return jnp.power(x, y)
-        positive = jnp.power(x, jnp.maximum(y, jnp.zeros_like(y)))
-        odd = (y & 1).astype(bool)
-        unit = jnp.where(x == 1, x, jnp.where(x == -1, jnp.where(odd, x, -x), jnp.zeros_like(x)))
+        positive = jnp.power(x, jnp.maximum(y, 0))
+        odd = (y & 1) == 1
+        unit = jnp.where(x == 1, x, jnp.where(x == -1, jnp.where(odd, x, -x), 0))
         return jnp.where(y < 0, unit, positive)
 
 
@@ -146,7 +158,8 @@ class Comparison(Binary, abstract=True):
     """Two operands of one dtype, compared: the result is bool."""
 
     def infer(self, x: TensorType, y: TensorType) -> TensorType:
-        return super().infer(x, y).cast(DType.bool)
+        both = super().infer(x, y)
+        return TensorType._of(DType.bool, both.shape, both.device)
 
 
 class Equal(Comparison):
@@ -275,22 +288,18 @@ def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     ...     ops.div(g.inputs[0].tensor, 2)
     TensorValue(float64, [n], cpu:0)
     """
-    if _is_integer(lhs) and _is_integer(rhs):
-        # Two integers need no common integer dtype: each goes to float64 by itself.
-        return _DIV(to_dtype(TensorValue(lhs), DType.float64), to_dtype(TensorValue(rhs), DType.float64))
-    x, y = pair("div", lhs, rhs)
-    if x._type.dtype.is_integral() and DType.bool not in (_dtype(lhs), _dtype(rhs)):
-        x, y = to_dtype(x, DType.float64), to_dtype(y, DType.float64)
-    return _DIV(x, y)
+    x, y = (tensor("div", v) if is_strong(v) else v for v in (lhs, rhs))
+    if not (is_strong(x) and is_strong(y) and _is_integer(x) and _is_integer(y)):
+        bools = any(is_strong(v) and v._type.dtype is DType.bool for v in (x, y))
+        x, y = pair("div", x, y)
+        if bools or not _is_integer(x):
+            return _DIV(x, y)
+    # Two integers need no common integer dtype: each goes to float64 by itself.
+    return _DIV(to_dtype(x, DType.float64), to_dtype(y, DType.float64))
 
 
-def _dtype(x: TensorValueLike) -> DType | None:
-    return x.dtype if isinstance(x, TensorValue) else None
-
-
-def _is_integer(x: TensorValueLike) -> bool:
-    dtype = _dtype(x)
-    return dtype is not None and dtype.is_integral() and dtype is not DType.bool
+def _is_integer(x: TensorValue) -> bool:
+    return x._type.dtype.is_integral()
 
 
 def floor_div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
