@@ -41,13 +41,28 @@ MODULES = (
     "engine",
 )
 
-# The reason for a difference that has no line yet: the first pattern that matches
-# "names.MODULE.NAME" or "signatures.MODULE.NAME" gives it.
+_MLIR = "there is no MLIR here"
+_MANY = "issue 7: sharding and many devices"
+_ARTIFACTS = "issue 5: artifacts"
+_SWITCH = "a switch of MAX's own compiler or kernels; XLA has its own (XLA_FLAGS)"
+
+# The reason for a difference that has no line yet: that of the first pattern found in
+# "names.MODULE.NAME" or "signatures.MODULE.NAME". No reason is given where none matches.
 RULES: tuple[tuple[str, str], ...] = (
-    (r"(to|from)_mlir$", "there is no MLIR here"),
-    (r"shard|all(reduce|gather|toall)|reduce_?scatter|broadcast$|signal", "issue 7: many devices"),
-    (r"[mM]ef|Artifact|Compile(Only|d)|compile", "issue 5: artifacts"),
-    (r"^\w+\.graph\.ops\.", "issue 3: the remaining ops"),
+    (r"(to|from)_mlir$|mlir_block|ops\.Operation$|always_ready_chain|\.opaque$", _MLIR),
+    (r"AlgebraicDim|signatures\.graph\.(Module|Value)$", _MLIR),
+    (r"[Ss]hard|all_?(reduce|gather)|reduce_?scatter|distributed_|SymmetricPool", _MANY),
+    (r"signatures\.engine\.InferenceSession", "issues 3 and 5: custom kernels, artifacts"),
+    (r"[mM]ef|Artifact|Compil(ation|e|ed)(Stopped|Only|Model)|\.(compile|init)", _ARTIFACTS),
+    (r"engine\.read$", _ARTIFACTS),
+    (r"Debug|set_mojo_|enable_per_tensor|gpu_profiling|split_k|use_fi_topk|set_debug_", _SWITCH),
+    (r"Model\.\w*(capture|replay)|kernel_summaries", "XLA captures device graphs by itself"),
+    (r"ops\.DType$", "it is maxjax.dtype.DType, and no op"),
+    (r"KernelLibrary|custom_extensions|ops\.(inplace_)?custom$", "issue 3: custom kernels"),
+    (r"GGUF|quanti|qmatmul|dequant", "issue 3: GGUF and quantized weights"),
+    (r"cond$|while_loop|parallel|side_stream|GraphBlock", "issue 3: control flow"),
+    (r"names\.graph\.ops\.", "issue 3: the rest of the ops"),
+    (r"__dlpack__$", "the DLPack protocol of today has more keywords"),
 )
 
 
@@ -97,6 +112,8 @@ def parse_signature(text: str) -> list[Parameter] | None:
             continue
         declaration, *default = _split(part, " = ")
         name = declaration.split(":")[0].strip()
+        if name.startswith("_"):  # not for users, on either side
+            continue
         stars = len(name) - len(name.lstrip("*"))
         parameters.append(Parameter("*" * stars, name[stars:], default[0] if default else None))
     if [str(p) for p in parameters if p.name not in ("self", "cls")] == ["*args", "**kwargs"]:
@@ -113,6 +130,8 @@ def _own_parameters(function: Any) -> list[tuple[Parameter, Any]]:
     found: list[tuple[Parameter, Any]] = []
     previous = None
     for p in inspect.signature(function).parameters.values():
+        if p.name.startswith("_"):
+            continue
         if previous == kinds.POSITIONAL_ONLY and p.kind != kinds.POSITIONAL_ONLY:
             found.append((Parameter("", "/", None), None))
         starred = previous in (kinds.VAR_POSITIONAL, kinds.KEYWORD_ONLY)
@@ -225,10 +244,13 @@ def _routines(module: str, root: str) -> Iterator[tuple[str, str, Any]]:
             if not isinstance(text, str) or "(" not in text or not isinstance(ours, type):
                 continue
             member = _static(ours, key)
+            kind, signature = text.split(" ", 1)
+            if kind == "classmethod":  # called like a static method, so it may be either
+                signature = re.sub(r"^\(cls(, )?", "(", signature)
             if isinstance(member, classmethod | staticmethod):
-                member = member.__func__
+                member = getattr(ours, key)
             if callable(member) and not isinstance(member, type):
-                yield f"{name}.{key}", text.split(" ", 1)[1], member
+                yield f"{name}.{key}", signature, member
 
 
 def signatures(module: str, root: str = "maxjax") -> dict[str, str]:
