@@ -21,6 +21,7 @@ from maxjax.graph.value import HasTensorValue, TensorValue
 
 __all__ = [
     "axis_of",
+    "beside",
     "broadcast_arrays",
     "broadcast_shapes",
     "int_of",
@@ -93,6 +94,16 @@ def pair(who: str, lhs: Any, rhs: Any) -> tuple[TensorValue, TensorValue]:
             raise refused(who, ValueError, str(e), a._type, b._type) from None
         a, b = to_dtype(a, dtype), to_dtype(b, dtype)
     return a, b
+
+
+def beside(who: str, x: Any, other: TensorValue) -> TensorValue:
+    """``x`` as a tensor value; a number or array takes the dtype and device of ``other``.
+
+    Raises:
+        TypeError: If ``x`` is not a tensor, a number or an array.
+        ValueError: If a number is not exact in that dtype.
+    """
+    return tensor(who, x) if is_strong(x) else _weak(who, x, other)
 
 
 def _weak(who: str, number: Any, beside: TensorValue) -> TensorValue:
