@@ -56,6 +56,8 @@ class Pad(Op):
             raise ValueError(f"paddings cannot be negative, got {list(pads)}; use a slice")
         if self.mode not in _PAD_MODES:
             raise ValueError(f"mode must be one of {', '.join(_PAD_MODES)}, got {self.mode!r}")
+        if (value is not None) != (self.mode == "constant"):
+            raise ValueError("a value goes with mode 'constant', and with no other")
         if value is not None:
             if value.dtype is not x.dtype:
                 raise ValueError(f"the value is {value.dtype.name}, not {x.dtype.name}; cast it")

@@ -8,6 +8,7 @@ import pytest
 
 from maxjax.dtype import DType
 from maxjax.graph import DeviceRef, Dim, Graph, TensorType, ops
+from maxjax.graph.op import OPS
 
 SIZES = [0, 1, 3]
 
@@ -127,6 +128,14 @@ def test_nothing_has_no_element_to_repeat(g, run, mode):
     with pytest.raises(ValueError, match=r"pad: dimension 0 is 0: .*no element to repeat"):
         run(lambda x: ops.pad(x, [1, 0], mode=mode), values(0), dims=[["n"]])
     assert ops.pad(g.empty, [0, 0, 1, 1], mode=mode).shape == [0, 5]
+
+
+def test_pad_op_takes_a_value_in_its_constant_mode_only(g):
+    pad = OPS["pad"]
+    with pytest.raises(ValueError, match="pad: a value goes with mode 'constant'"):
+        pad((0, 1), "edge")(g.n, g.scalar)
+    with pytest.raises(ValueError, match="pad: a value goes with mode 'constant'"):
+        pad((0, 1), "constant")(g.n)
 
 
 # ---------------------------------------------------------------- tile
