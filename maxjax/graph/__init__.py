@@ -2,6 +2,7 @@
 """The graph language: dimensions, types, values, ops and graphs."""
 
 from maxjax.graph import dtype_promotion, ops
+from maxjax.graph.block import GraphBlock
 from maxjax.graph.debug import GraphDebugConfig, ProfileScopeColor
 from maxjax.graph.device import DeviceKind, DeviceRef
 from maxjax.graph.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
@@ -29,6 +30,7 @@ __all__ = [
     "Dim",
     "DimLike",
     "Graph",
+    "GraphBlock",
     "GraphDebugConfig",
     "Module",
     "ProfileScopeColor",

@@ -14,15 +14,14 @@ from maxjax.graph._parser import parse_graphs
 from maxjax.graph._printer import print_graphs
 from maxjax.graph.debug import GraphDebugConfig, ProfileScopeColor
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.dim import AlgebraicDim, Dim
+from maxjax.graph.dim import AlgebraicDim
 from maxjax.graph.ir import CURRENT_GRAPH, Block, Node, caller, current_graph
 from maxjax.graph.module import Module
 from maxjax.graph.op import refused
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
-from maxjax.graph.shape import Shape
 from maxjax.graph.type import Type
-from maxjax.graph.value import TensorValue, Value, has_buffer_value, make_value
+from maxjax.graph.value import TensorValue, Value, as_outputs, has_buffer_value, make_value
 from maxjax.graph.weight import Weight
 
 __all__ = ["DevicePlacementPolicy", "Graph", "callees", "graph_factory"]
@@ -106,7 +105,7 @@ class Graph:
         if forward is not None:
             with self:
                 result = forward(*self.inputs, *args, **kwargs)
-                self.output(*_as_outputs(result))
+                self.output(*as_outputs(result))
 
     def _start(
         self,
@@ -319,7 +318,7 @@ class Graph:
         )
         if forward is not None:
             with sub:
-                sub.output(*_as_outputs(forward(*sub.inputs)))
+                sub.output(*as_outputs(forward(*sub.inputs)))
         return sub
 
     def copy(self) -> Graph:
@@ -390,20 +389,6 @@ def _read(graph: Graph, name: str, path: Path, module: Module, *, sub: bool = Fa
         raise ValueError(f"{path}: {e}") from None
     if sub:
         module._demote(graph)
-
-
-def _as_outputs(result: Any) -> tuple[Any, ...]:
-    """What ``forward`` returned, as a tuple: None, one value, or an iterable of them."""
-    if result is None:
-        return ()
-    if isinstance(result, (Value, Dim, Shape)) or not isinstance(result, Iterable):
-        return (result,)
-    if isinstance(result, (str, dict)):
-        raise TypeError(
-            f"forward must return values, got a {type(result).__name__}; "
-            "return one value, or a list or tuple of them"
-        )
-    return tuple(result)
 
 
 def _check_dims(name: str, types: list[Type]) -> None:

@@ -103,8 +103,13 @@ class Op(ABC):
             return
         if "mnemonic" not in cls.__dict__:
             cls.mnemonic = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        if cls.mnemonic in OPS:
-            raise TypeError(f"two ops are called {cls.mnemonic}: {OPS[cls.mnemonic]} and {cls}")
+        known = OPS.get(cls.mnemonic)
+        # The same class again is its module being reloaded.
+        if known is not None and (known.__module__, known.__qualname__) != (
+            cls.__module__,
+            cls.__qualname__,
+        ):
+            raise TypeError(f"two ops are called {cls.mnemonic}: {known} and {cls}")
         OPS[cls.mnemonic] = cls
 
     @abstractmethod
@@ -202,6 +207,10 @@ class Runner(Protocol):
 
     def block(self, index: int, *arguments: Any) -> tuple[Any, ...]:
         """The outputs of the op's block with this index."""
+        ...
+
+    def written(self) -> list[Any]:
+        """The handles of the buffers outside that the op's blocks may write."""
         ...
 
     def graph(self, graph: Any, operands: Sequence[Any], prefix: str) -> tuple[Any, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -27,6 +28,7 @@ __all__ = [
     "TensorValue",
     "TensorValueLike",
     "Value",
+    "as_outputs",
     "has_buffer_value",
     "has_tensor_value",
     "make_value",
@@ -243,6 +245,24 @@ def make_value(type_: Type, block: Block) -> Value:
     value._type = type_
     value._block = block
     return value
+
+
+def as_outputs(result: Any) -> tuple[Any, ...]:
+    """What a function that builds returned, as a tuple: None, one value, or several.
+
+    Raises:
+        TypeError: For a dict or a string, which are iterable by accident.
+    """
+    if result is None:
+        return ()
+    if isinstance(result, (Value, Dim, Shape)) or not isinstance(result, Iterable):
+        return (result,)
+    if isinstance(result, (str, dict)):
+        raise TypeError(
+            f"values must be returned, got a {type(result).__name__}; "
+            "return one value, or a list or tuple of them"
+        )
+    return tuple(result)
 
 
 StrongTensorValueLike: TypeAlias = TensorValue | HasTensorValue | Shape | Dim

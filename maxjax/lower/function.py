@@ -15,6 +15,7 @@ from maxjax.graph.dim import UnboundDimError
 from maxjax.graph.graph import Graph
 from maxjax.graph.ir import Block, Node
 from maxjax.graph.op import RegionOp, SizeError, StateOp, describe
+from maxjax.graph.ops.buffer import BufferLoad
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.type import BufferType, TensorType, Type
@@ -235,6 +236,17 @@ class _Runner:
         for value, array in zip(block.arguments, arguments, strict=True):
             self._run.arrays[id(value)] = array
         return tuple(self._run.block(block))
+
+    def written(self) -> list[_Handle]:
+        found: dict[int, _Handle] = {}
+        for region in self._node.regions:
+            for node in region.walk():
+                if not isinstance(node.op, BufferLoad):
+                    for operand in node.operands:
+                        handle = self._run.arrays.get(id(operand))
+                        if isinstance(handle, _Handle):
+                            found[id(handle)] = handle
+        return list(found.values())
 
     def graph(self, graph: Graph, operands: Sequence[Any], prefix: str) -> tuple[Any, ...]:
         run = self._run
