@@ -86,10 +86,12 @@ def duplicate(array: jax.Array, device: Any) -> jax.Array:
 
 
 def zeros_on(shape: tuple[int, ...], dtype: DType, device: Any) -> jax.Array:
-    """Zeros on a ``jax.Device``, made there."""
+    """Elements whose bits are all zero, made on a ``jax.Device``."""
     if dtype.size_in_bits == 6:
         return place(allocate(shape, dtype.np, zeros=True), device, ours=True)
     with jax.enable_x64(True):
+        if dtype is DType.float8_e8m0fnu:  # has no 0, so JAX would make it NaN
+            return jnp.zeros(shape, np.uint8, device=device).view(dtype.np)
         return jnp.zeros(shape, dtype.np, device=device)
 
 
