@@ -41,7 +41,8 @@ def main(names: list[str]) -> None:
     unknown = set(names) - set(known)
     if unknown:
         sys.exit(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    console = Console()
+    # Where the output is no terminal nobody says how wide it is; rich would take 80 and wrap.
+    console = Console(width=None if sys.stdout.isatty() else 130)
     table = Table("measured", "maxjax", "against", "theirs", "ratio", "target", "held")
     results: list[Result] = []
     for name in names or known:

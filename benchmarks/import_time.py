@@ -27,6 +27,7 @@ def results() -> Iterator[Result]:
     modules = ("jax", "maxjax.graph", "maxjax.engine")
     jax, *ours = in_turns(RUNS, *map(seconds, modules))
     for module, timing in zip(modules[1:], ours, strict=True):
+        # The least disturbed run of each; the files' first reading from disk is in no minimum.
         more = min(timing.samples) - min(jax.samples)
         yield Result(
             f"import {module}",
