@@ -28,14 +28,14 @@ __all__ = ["main"]
 
 # Four pairs that mean about the same in other words.
 SENTENCES = (
-    "A cat is sleeping on the sofa.",
-    "The kitten takes a nap on the couch.",
+    "A cat sleeps on the sofa.",
+    "The kitten naps on the couch.",
     "How do I reset my password?",
-    "I forgot my login and need a new one.",
-    "Shares fell sharply on the stock market.",
-    "Investors saw prices drop on the exchange.",
-    "It will rain along the coast tomorrow.",
-    "The forecast is for showers by the sea.",
+    "I forgot my login details.",
+    "Shares fell sharply today.",
+    "The stock market lost ground.",
+    "Rain is due along the coast.",
+    "Expect showers by the sea.",
 )
 
 # How long the steady state is measured, in seconds, and how many runs at least.
@@ -48,7 +48,7 @@ _CELL, _SENTENCE = 6, 20
 _EXAMPLES = """\b
 Examples:
   maxjax demo
-  maxjax demo "A puppy dozes on the rug."
+  maxjax demo "My pet is dozing."
   maxjax demo "Where is the station?" "How do I get to the train?" "I like tea."
   maxjax demo --json > similarity.json
 """
@@ -196,6 +196,7 @@ def _encode(sentences: Sequence[str], status: Console) -> _Result:
             encoder.execute(*batch)[0].to_numpy()
             runs += 1
         rate = runs * len(sentences) / (time.perf_counter() - start)
+    device = encoder.output_devices[0]
     return _Result(
         list(sentences),
         (embeddings @ embeddings.T).tolist(),
@@ -203,7 +204,7 @@ def _encode(sentences: Sequence[str], status: Console) -> _Result:
         compiled,
         rate,
         batch.input_ids.shape[1],
-        str(encoder.output_devices[0]),
+        f"{device.label}:{device.id}",
     )
 
 
@@ -217,20 +218,35 @@ def _shown(sentence: str) -> Text:
 
 
 def _score(value: float, *, itself: bool = False) -> Text:
-    style = "dim" if itself or value < 0.3 else "bold green" if value >= 0.5 else ""
-    return Text(f"{value:.2f}", style=style)
+    style = "dim" if itself or value < 0.2 else "bold green" if value >= 0.4 else ""
+    return Text(f"{round(value, 2) + 0:.2f}", style=style)  # + 0: never "-0.00"
 
 
 def _similarities(result: _Result, width: int) -> Table:
     """Every pair as a matrix; each sentence with the one most like it where that is too wide."""
     n = len(result.sentences)
-    table = Table(title="Cosine similarity", box=None, header_style="bold", pad_edge=False)
-    table.add_column("#", justify="right")
-    table.add_column("sentence", no_wrap=True, overflow="ellipsis", ratio=1)
-    if _SENTENCE + _CELL * n + 4 > width:
-        table.add_column("most like", justify="right")
-        table.add_column("sentence", no_wrap=True, overflow="ellipsis", ratio=1)
-        table.add_column("score", justify="right")
+    numbers = len(str(n))
+    # What the numbers leave to the sentences; every column has a space after it.
+    left = width - (numbers + 1) - _CELL * n - 1
+    pairs = left < _SENTENCE
+    if pairs:
+        left = (width - 2 * (numbers + 1) - _CELL - 2) // 2
+
+    table = Table(title="Cosine similarity", title_justify="left", box=None, header_style="bold")
+    table.padding = (0, 1, 0, 0)
+
+    def number_column() -> None:
+        table.add_column("#", justify="right", min_width=numbers)
+
+    def sentence_column(header: str) -> None:
+        table.add_column(header, no_wrap=True, overflow="ellipsis", max_width=left)
+
+    number_column()
+    sentence_column("sentence")
+    if pairs:
+        number_column()
+        sentence_column("most like")
+        table.add_column("score", justify="right", min_width=_CELL - 1)
         for i, sentence in enumerate(result.sentences):
             j = result.nearest(i)[0]
             other = _shown(result.sentences[j])
@@ -238,7 +254,7 @@ def _similarities(result: _Result, width: int) -> Table:
             table.add_row(str(i + 1), _shown(sentence), str(j + 1), other, score)
         return table
     for j in range(n):
-        table.add_column(str(j + 1), justify="right", min_width=_CELL - 2)
+        table.add_column(str(j + 1), justify="right", min_width=_CELL - 1)
     for i, sentence in enumerate(result.sentences):
         scores = [_score(s, itself=i == j) for j, s in enumerate(result.similarity[i])]
         table.add_row(str(i + 1), _shown(sentence), *scores)
@@ -247,7 +263,8 @@ def _similarities(result: _Result, width: int) -> Table:
 
 def _ranking(result: _Result) -> Table:
     """The built-in sentences, those most like the first sentence first."""
-    table = Table(box=None, header_style="bold", pad_edge=False)
+    table = Table(box=None, header_style="bold")
+    table.padding = (0, 1, 0, 0)
     table.add_column("score", justify="right")
     table.add_column(
         Text.assemble("most like: ", _shown(result.sentences[0])), no_wrap=True, overflow="ellipsis"

@@ -3,7 +3,6 @@
 
 import importlib.util
 import json
-import os
 import pathlib
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 import maxjax
 from maxjax import cli
@@ -25,8 +25,21 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli, "_RUNS", 1)
 
 
-def maxjax_command(*args: str, columns: int = 80) -> Result:
-    return CliRunner(env={"COLUMNS": str(columns)}).invoke(cli.main, list(args))
+@pytest.fixture
+def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sentences i and j are alike as i and j are near; for tests of what is shown."""
+
+    def encode(sentences: list[str], status: Console) -> cli._Result:
+        n = range(len(sentences))
+        alike = [[1 - abs(i - j) / 8 for j in n] for i in n]
+        return cli._Result(list(sentences), alike, 0.0104, 2.345, 1234.5, 12, "cpu:0")
+
+    monkeypatch.setattr(cli, "_encode", encode)
+
+
+def maxjax_command(*args: str, columns: int = 80, charset: str = "utf-8") -> Result:
+    runner = CliRunner(charset=charset, env={"COLUMNS": str(columns)})
+    return runner.invoke(cli.main, list(args))
 
 
 def as_json(*args: str) -> dict:
@@ -97,58 +110,80 @@ def test_results_are_on_stdout_and_progress_on_stderr() -> None:
     result = maxjax_command("demo")
     assert result.exit_code == 0, result.output
     assert "Cosine similarity" in result.stdout
-    assert "sentences/s\n(batch 8, 12 tokens each, float32, on " in result.stdout
+    assert "sentences/s\n(batch 8, 10 tokens each, float32, on cpu:0)" in result.stdout
     assert "Compiled." in result.stderr
     assert "Compiled." not in result.stdout
 
 
+def test_odd_sentences_have_embeddings() -> None:
+    found = as_json("", "tea " * 1000, "tea " * 400, "[bold]", "\udcff")
+    assert found["seq"] == 256
+    assert found["similarity"][1][2] == pytest.approx(1, abs=1e-5)
+    assert np.isfinite(found["similarity"]).all()
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+@pytest.mark.usefixtures("no_model")
 def test_quiet_prints_only_the_result() -> None:
     result = maxjax_command("demo", "-q", "--json", "Tea", "Coffee")
     assert result.stderr == ""
-    assert json.loads(result.stdout)["sentences"] == ["Tea", "Coffee"]
+    assert json.loads(result.stdout) == {
+        "model": "all-MiniLM-L6-v2",
+        "sentences": ["Tea", "Coffee"],
+        "similarity": [[1, 0.875], [0.875, 1]],
+        "nearest": [1, 0],
+        "build_seconds": 0.0104,
+        "compile_seconds": 2.345,
+        "sentences_per_second": 1234.5,
+        "batch": 2,
+        "seq": 12,
+        "device": "cpu:0",
+    }
 
 
+@pytest.mark.usefixtures("no_model")
 def test_table_is_readable_at_80_columns() -> None:
     lines = maxjax_command("demo", "-q").stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].split() == ["#", "sentence", *"12345678"]
     for i, line in enumerate(lines[2:10]):
-        number, *words = line.split()
-        assert number == str(i + 1)
-        assert line[4:].startswith(cli.SENTENCES[i][:15])
-        assert words[-8:][i] == "1.00"
+        assert line.startswith(f"{i + 1} {cli.SENTENCES[i]} ")
+        assert line.split()[-8:] == [f"{1 - abs(i - j) / 8:.2f}" for j in range(8)]
+    assert lines[-2:] == [
+        "built in 10 ms, compiled in 2.3 s; then 1,234 sentences/s",
+        "(batch 8, 12 tokens each, float32, on cpu:0)",
+    ]
 
 
+@pytest.mark.usefixtures("no_model")
 def test_many_sentences_are_shown_with_the_nearest_one() -> None:
-    result = maxjax_command("demo", "-q", *cli.SENTENCES, "Tea is hot.", "Coffee is hot.")
-    lines = result.stdout.splitlines()
-    assert lines[1].split() == ["#", "sentence", "most", "like", "sentence", "score"]
-    assert len(lines) == 2 + 10 + 3
-    assert lines[10].split()[-4:-1] == ["Coffee", "is", "hot."]
+    many = [*cli.SENTENCES, "tea " * 40, "Coffee is hot."]
+    lines = [line.rstrip() for line in maxjax_command("demo", "-q", *many).stdout.splitlines()]
+    assert lines[1].split() == ["#", "sentence", "#", "most", "like", "score"]
+    assert [line.split()[0] for line in lines[2:12]] == [str(i + 1) for i in range(10)]
+    assert lines[11].startswith("10 Coffee is hot.")
+    assert " 9 tea tea " in lines[11]
+    assert lines[11].endswith("0.88")
+    assert max(map(len, lines)) <= 80
     # A wider terminal has room for the matrix.
-    assert (
-        "most like" not in maxjax_command("demo", "-q", *cli.SENTENCES, "Tea", columns=120).stdout
-    )
+    wide = maxjax_command("demo", "-q", *many, columns=120).stdout.splitlines()
+    assert wide[1].split()[-1] == "10"
 
 
+@pytest.mark.usefixtures("no_model")
 def test_one_sentence_is_compared_with_the_built_in_ones() -> None:
-    result = maxjax_command("demo", "-q", "A puppy dozes on the rug.")
-    lines = result.stdout.splitlines()
-    assert lines[0].split(maxsplit=1) == ["score", "most like: A puppy dozes on the rug."]
-    assert len(lines) == 1 + 8 + 3
-    nearest = [line.split(maxsplit=1)[1] for line in lines[1:3]]
-    assert set(nearest) == set(cli.SENTENCES[:2])
-    scores = [float(line.split()[0]) for line in lines[1:9]]
-    assert scores == sorted(scores, reverse=True)
+    lines = maxjax_command("demo", "-q", "My pet is dozing.").stdout.splitlines()
+    assert lines[0].split() == ["score", "most", "like:", "My", "pet", "is", "dozing."]
+    assert [line.split(maxsplit=1)[1].rstrip() for line in lines[1:9]] == list(cli.SENTENCES)
+    assert lines[1].split()[0] == "0.88"
 
 
-def test_odd_sentences() -> None:
-    long = "tea " * 1000
-    found = as_json("", long, "tea " * 400, "[bold]", "\udcff")
-    assert found["seq"] == 256
-    assert found["similarity"][1][2] == pytest.approx(1, abs=1e-5)
-    assert np.isfinite(found["similarity"]).all()
-    shown = maxjax_command("demo", "-q", "", long, "[bold]x[/bold]", "a\x1b[31m\n\tb").stdout
+@pytest.mark.usefixtures("no_model")
+def test_odd_sentences_are_shown_as_text() -> None:
+    odd = "", "tea " * 400, "[bold]x[/bold]", "a\x1b[31m\n\tb"
+    shown = maxjax_command("demo", "-q", *odd).stdout
     assert "(empty)" in shown
     assert "[bold]x[/bold]" in shown
     assert "a [31m b" in shown
@@ -156,23 +191,11 @@ def test_odd_sentences() -> None:
     assert all(len(line) <= 80 for line in shown.splitlines())
 
 
+@pytest.mark.usefixtures("no_model")
 def test_output_survives_an_encoding_without_the_characters() -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "maxjax",
-            "demo",
-            "-q",
-            "日本語のお茶は大変に美味しいです" * 9,
-            "tea",
-        ],
-        env={**os.environ, "PYTHONIOENCODING": "ascii", "JAX_PLATFORMS": "cpu"},
-        capture_output=True,
-        cwd=ROOT,
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"Cosine similarity" in done.stdout
+    result = maxjax_command("demo", "-q", "日本語のお茶" * 9, "tea", charset="ascii")
+    assert result.exit_code == 0, result.exception
+    assert "1 ??????" in result.stdout
 
 
 # ---------------------------------------------------------------- what can be missing
