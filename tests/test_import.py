@@ -25,8 +25,8 @@ import jax
 
 def state():
     return {
-        "environment": dict(os.environ),
-        "jax.config": {k: repr(v) for k, v in jax.config.values.items()},
+        **{f"environment: {k}": v for k, v in os.environ.items()},
+        **{f"jax.config: {k}": repr(v) for k, v in jax.config.values.items()},
         "warnings.filters": [repr(f) for f in warnings.filters],
         "logging": [repr(h) for h in logging.getLogger().handlers],
         "threads": threading.active_count(),
@@ -39,7 +39,8 @@ before = state()
 for name in json.loads(sys.argv[1]):
     importlib.import_module(name)
 after = state()
-print(json.dumps({k: [before[k], after[k]] for k in before if before[k] != after[k]}))
+changed = {k for k in before.keys() | after.keys() if before.get(k) != after.get(k)}
+print(json.dumps({k: [before.get(k), after.get(k)] for k in changed}))
 """
 
 # JAX refuses to change its number of CPU devices once a backend has started.
