@@ -33,11 +33,14 @@ def results() -> Iterator[Result]:
 
     numpy = [np.arange(4, dtype=np.float32), np.ones(4, np.float32)]
     arrays = [jnp.asarray(a) for a in numpy]
-    buffers = [Buffer.from_numpy(a) for a in numpy]
+    # As a model's own outputs are, and as what shares its memory with NumPy, which a call copies.
+    buffers = [Buffer.from_jax(a) for a in arrays]
+    shared = [Buffer.from_numpy(a) for a in numpy]
     for name, ours, theirs in (
         ("jax arrays", arrays, arrays),
         ("buffers", buffers, arrays),
         ("NumPy arrays", numpy, numpy),
+        ("buffers on NumPy", shared, numpy),
     ):
         # Computing takes next to nothing; the last call of a run waits for all before it.
         sides = (
