@@ -194,7 +194,7 @@ def same_device(*types: TensorType) -> Any:
         if t.device is not device and t.device != device:
             raise ValueError(
                 f"operands are on different devices, {device} and {t.device}; "
-                f"move one with ops.transfer_to(x, {device!r})"
+                "move one with x.to(y.device)"
             )
     return device
 

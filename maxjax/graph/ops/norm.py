@@ -55,6 +55,14 @@ def _as(x: jax.Array, like: jax.Array) -> jax.Array:
     return jnp.expand_dims(convert(x, DType.of(like.dtype)), tuple(range(like.ndim - x.ndim)))
 
 
+def _rounded(x: jax.Array, dtype: DType) -> jax.Array:
+    """``x`` with the precision of ``dtype``; a cast there and back is one that XLA leaves out."""
+    if not dtype.is_half():
+        return x
+    info = jnp.finfo(dtype.np)
+    return jax.lax.reduce_precision(x, exponent_bits=info.nexp, mantissa_bits=info.nmant)
+
+
 def _standardized(x: jax.Array, axes: tuple[int, ...], epsilon: float) -> jax.Array:
     """``x`` with mean 0 and variance 1 over ``axes``."""
     centred = x - jnp.mean(x, axis=axes, keepdims=True)
@@ -90,15 +98,16 @@ class RmsNorm(Op):
         return TensorType._of(x.dtype, x.shape, same_device(x, weight))
 
     def lower(self, x: jax.Array, weight: jax.Array) -> jax.Array:
+        own = DType.of(x.dtype)
         wide = _wide(x)
         square = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
         y = wide * jax.lax.rsqrt(square + jnp.asarray(self.epsilon, wide.dtype))
-        if not self.multiply_before_cast:
-            y = convert(y, DType.of(x.dtype))
         scale = _as(weight, y)
         if self.weight_offset:
             scale = scale + jnp.asarray(self.weight_offset, y.dtype)
-        return convert(y * scale, DType.of(x.dtype))
+        if not self.multiply_before_cast:
+            y, scale = _rounded(y, own), _rounded(scale, own)
+        return convert(y * scale, own)
 
 
 class GroupNorm(Op):
