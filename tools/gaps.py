@@ -50,7 +50,7 @@ _SWITCH = "a switch of MAX's own compiler or kernels; XLA has its own (XLA_FLAGS
 # "names.MODULE.NAME" or "signatures.MODULE.NAME". No reason is given where none matches.
 RULES: tuple[tuple[str, str], ...] = (
     (r"(to|from)_mlir$|mlir_block|ops\.Operation$|always_ready_chain|\.opaque$", _MLIR),
-    (r"AlgebraicDim|signatures\.graph\.(Module|Value)$", _MLIR),
+    (r"AlgebraicDim|signatures\.graph\.(Module|Value|GraphBlock\.output)$", _MLIR),
     (r"[Ss]hard|all_?(reduce|gather)|reduce_?scatter|distributed_|SymmetricPool", _MANY),
     (r"signatures\.engine\.InferenceSession", "issues 3 and 5: custom kernels, artifacts"),
     (r"[mM]ef|Artifact|Compil(ation|e|ed)(Stopped|Only|Model)|\.(compile|init)", _ARTIFACTS),
@@ -62,6 +62,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"GGUF|quanti|qmatmul|dequant", "issue 3: GGUF and quantized weights"),
     (r"cond$|while_loop|parallel|side_stream|GraphBlock", "issue 3: control flow"),
     (r"names\.graph\.ops\.", "issue 3: the rest of the ops"),
+    (r"weights\.Weights\.allocate$", "a protocol: the default device is each implementation's own"),
     (r"__dlpack__$", "the DLPack protocol of today has more keywords"),
 )
 
