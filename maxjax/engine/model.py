@@ -14,7 +14,7 @@ import numpy as np
 
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
-from maxjax.engine.weights import bind
+from maxjax.engine.weights import bind, placed_weight
 from maxjax.graph.dim import StaticDim, SymbolicDim
 from maxjax.graph.graph import Graph
 from maxjax.graph.type import BufferType, Type
@@ -61,34 +61,49 @@ class _Input:
     def array(self, value: Any) -> Any:
         """A caller's value as an array for the compiled program.
 
+        A program may read NumPy memory after its call has returned, so it gets a copy.
+
         Raises:
             ValueError: If it is no array, or its dtype is another.
         """
         if isinstance(value, Buffer):
-            array = value._array()
-        elif isinstance(value, (jax.Array, np.ndarray)):
-            array = value
-        elif self.is_buffer:
-            array = None
-        elif isinstance(value, (int, float, bool, np.generic)):
-            array = np.asarray(value)
-            if isinstance(value, float) and not isinstance(value, np.generic):
-                array = array.astype(np.float32)
-        elif hasattr(value, "__dlpack__"):
-            array = np.from_dlpack(value)
-        else:
-            array = None
-        if array is None:
+            if value.dtype is not self.dtype:
+                raise self._refused(value.dtype.short, value.shape)
+            return value._array()
+        if not isinstance(value, (jax.Array, np.ndarray)):
+            value = self._converted(value)
+        if value.dtype == self.np:
+            return np.array(value, order="C") if isinstance(value, np.ndarray) else value
+        if isinstance(value, np.ndarray) and value.dtype.newbyteorder("=") == self.np:
+            return value.astype(self.np)
+        raise self._refused(str(value.dtype), value.shape)
+
+    def buffer(self, value: Any) -> Buffer:
+        """A caller's value for an input that is changed in place.
+
+        Raises:
+            ValueError: If it is no buffer, or its dtype is another.
+        """
+        if not isinstance(value, Buffer):
             raise ValueError(
-                f"{self.name} must be a Buffer or an array, got {type(value).__name__}"
+                f"{self.name} is changed in place, so it must be a Buffer, got "
+                f"{type(value).__name__}; use Buffer.from_numpy(array)"
             )
-        if array.dtype != self.np:
-            if isinstance(array, np.ndarray) and array.dtype.newbyteorder("=") == self.np:
-                return array.astype(self.np)
-            raise ValueError(
-                f"{self.name} is {array.dtype}{list(array.shape)}, expected {self.type.brief()}"
-            )
-        return array
+        if value.dtype is not self.dtype:
+            raise self._refused(value.dtype.short, value.shape)
+        return value
+
+    def _converted(self, value: Any) -> Any:
+        if isinstance(value, (float, np.float64)) and not isinstance(value, np.generic):
+            return np.asarray(value, np.float32)
+        if isinstance(value, (int, bool, np.generic)):
+            return np.asarray(value)
+        if hasattr(value, "__dlpack__"):
+            return np.from_dlpack(value)
+        raise ValueError(f"{self.name} must be a Buffer or an array, got {type(value).__name__}")
+
+    def _refused(self, dtype: str, shape: Iterable[int]) -> ValueError:
+        return ValueError(f"{self.name} is {dtype}{list(shape)}, expected {self.type.brief()}")
 
 
 class Model:
@@ -188,7 +203,7 @@ class Model:
         """
         arrays = bind(self.name, self._function.weights, weights_registry)
         with jax.enable_x64(True):
-            placed = tuple(jax.device_put(arrays[n], self._target.jax) for n in self._names)
+            placed = tuple(placed_weight(arrays[n], self._target.jax) for n in self._names)
         Sizes().bind_all(self._declared_weights(placed))
         self._weights = placed
 
@@ -228,10 +243,10 @@ class Model:
             raise RuntimeError(
                 f"the weights of model {self.name!r} were released; call reload(...) first"
             )
+        if self._has_buffers:
+            return self._run_with_buffers(args)
         arrays = [spec.array(value) for spec, value in zip(self._inputs, args, strict=True)]
         key = tuple([a.shape for a in arrays])
-        if self._has_buffers:
-            return self._run_with_buffers(key, arrays, args)
         with jax.enable_x64(True):
             program = self._programs.get(key) or self._compile(key)
             try:
@@ -270,25 +285,23 @@ class Model:
             raise TypeError(f"model {wanted}; missing {', '.join(missing)}")
         return tuple(given[n] for n in names)
 
-    def _run_with_buffers(self, key: Any, arrays: list[Any], args: tuple[Any, ...]) -> list[Buffer]:
-        for spec, value in zip(self._inputs, args, strict=True):
-            if spec.is_buffer and not isinstance(value, Buffer):
-                raise ValueError(
-                    f"{spec.name} is changed in place, so it must be a Buffer, got "
-                    f"{type(value).__name__}; use Buffer.from_numpy(array)"
-                )
-        tensors = [a for a, i in zip(arrays, self._inputs, strict=True) if not i.is_buffer]
-        states = [a for a, i in zip(arrays, self._inputs, strict=True) if i.is_buffer]
+    def _run_with_buffers(self, args: tuple[Any, ...]) -> list[Buffer]:
+        given = [
+            spec.buffer(value) if spec.is_buffer else spec.array(value)
+            for spec, value in zip(self._inputs, args, strict=True)
+        ]
+        key = tuple([tuple(a.shape) for a in given])
+        tensors = [a for a, i in zip(given, self._inputs, strict=True) if not i.is_buffer]
+        owners = [b for b, i in zip(given, self._inputs, strict=True) if i.is_buffer]
         with jax.enable_x64(True):
             program = self._programs.get(key) or self._compile(key)
-            states = _unaliased(states, tensors)
+            states = _unaliased([b._donate() for b in owners], tensors)
             try:
                 outputs, finals = program(self._weights, tensors, states)
             except ValueError:
                 outputs, finals = program(
                     self._weights, self._placed(tensors), self._placed(states)
                 )
-        owners = [v for v, i in zip(args, self._inputs, strict=True) if i.is_buffer]
         for owner, array in zip(owners, finals, strict=True):
             owner._replace(array)
         return [

@@ -12,12 +12,13 @@ import jax
 import numpy as np
 
 from maxjax.driver import Buffer
+from maxjax.driver.memory import place
 from maxjax.dtype import DType
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.type import TensorType
 from maxjax.graph.weights import WeightData, Weights
 
-__all__ = ["as_array", "bind", "warn_unused"]
+__all__ = ["as_array", "bind", "placed_weight", "warn_unused"]
 
 
 def as_array(value: Any) -> Any:
@@ -31,7 +32,7 @@ def as_array(value: Any) -> Any:
     if isinstance(value, WeightData):
         value = value.to_buffer()
     if isinstance(value, Buffer):
-        return value.jax() if not value.is_host else value.to_numpy()
+        return value.jax()
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         return value
     if hasattr(value, "__dlpack__"):
@@ -74,6 +75,13 @@ def bind(
             problems.append(f"not used by the graph: {_list(unused)}")
         raise ValueError(f"the weights of graph {graph!r} do not fit:\n  " + "\n  ".join(problems))
     return arrays
+
+
+def placed_weight(array: Any, device: Any) -> jax.Array:
+    """A weight on a ``jax.Device``; memory that cannot be written, as of a mapped file, is shared."""
+    if isinstance(array, (np.ndarray, np.generic)):
+        return place(np.asarray(array), device, ours=not array.flags.writeable)
+    return jax.device_put(array, device)
 
 
 def _mismatch(array: Any, type_: TensorType) -> str | None:

@@ -253,10 +253,53 @@ def test_a_buffer_is_changed_in_place(session):
         assert same is held
         assert old.to_numpy().tolist() == [step - 1] * 3
         assert memory.tolist() == [step] * 3
-    with pytest.raises(ValueError, match="input0 must be a Buffer or an array, got list"):
+    with pytest.raises(ValueError, match=r"input0 is changed in place.*got list"):
         model([1.0], ones(1))
+    with pytest.raises(ValueError, match=r"input0 is f64\[3\], expected f32\[n\]"):
+        model(Buffer.from_numpy(np.zeros(3)), ones(3))
     with pytest.raises(ValueError, match="input0 is changed in place, so it must be a Buffer"):
         model(np.zeros(3, np.float32), ones(3))
+
+
+def test_an_array_of_the_callers_survives_a_buffer_made_of_it(session):
+    state = BufferType(DType.float32, [3], REF)
+    model = session.load(Graph("g", lambda b: b.__setitem__(..., b[...] + 1), [state]))
+    array = jnp.zeros(3, jnp.float32)
+    held = Buffer.from_jax(array)
+    model(held)
+    seen = held.jax()
+    model(held)
+    assert array.tolist() == [0, 0, 0] and seen.tolist() == [1, 1, 1]
+    assert held.to_numpy().tolist() == [2, 2, 2]
+
+
+def test_a_numpy_input_can_be_changed_after_the_call(session):
+    n = 1 << 18
+    with Graph("g", input_types=[f32("n")]) as g:
+        x = g.inputs[0].tensor
+        for _ in range(20):
+            x = ops.sin(x)
+        g.output(x)
+    model = session.load(g)
+    raw = np.zeros(n * 4 + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    x = raw[start : start + n * 4].view(np.float32)
+    for _ in range(5):
+        x[...] = 0
+        (out,) = model(x)
+        x[...] = 1
+        assert not out.to_numpy().any()
+
+
+def test_weights_do_not_follow_the_memory_they_came_from(session):
+    w = np.ones(2, np.float32)
+    with Graph("g", input_types=[f32(2)]) as g:
+        g.output(g.inputs[0].tensor * Weight("w", DType.float32, [2], REF))
+    for convert in (np.asarray, Buffer.from_numpy):
+        w[...] = 1
+        model = session.load(g, weights_registry={"w": convert(w)})
+        w[...] = 5
+        assert model(ones(2))[0].to_numpy().tolist() == [1, 1]
 
 
 def test_one_buffer_given_twice(session):
