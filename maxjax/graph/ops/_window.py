@@ -254,7 +254,7 @@ def _pair(axis: int, entry: Any, out_dim: Any, size: Any, values: Any) -> _Windo
     low, high = (0, size) if forward else (-1, size - 1)
     first = _cut(start, low if forward else high, low, high, size)
     end = _cut(stop, high if forward else low, low, high, size)
-    some = _decided(lambda: end > first if forward else first > end, axis, size)
+    some = _decided(lambda: end >= first if forward else first >= end, axis, size)
     count = _count(first, end, step) if some else 0
     if not isinstance(out_dim, Dim):
         problem = f"the slice takes {count} elements of dimension {axis}, out_dim says {out_dim}"
