@@ -78,7 +78,7 @@ def bind(
 
 
 def placed_weight(array: Any, device: Any) -> jax.Array:
-    """A weight on a ``jax.Device``; memory that cannot be written, as of a mapped file, is shared."""
+    """A weight on a ``jax.Device``; memory nobody can write, as of a mapped file, is shared."""
     if isinstance(array, (np.ndarray, np.generic)):
         return place(np.asarray(array), device, ours=not array.flags.writeable)
     return jax.device_put(array, device)

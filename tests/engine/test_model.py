@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from maxjax.driver import CPU, Accelerator, Buffer
 
+from maxjax.driver import CPU, Accelerator, Buffer
 from maxjax.dtype import DType
 from maxjax.engine import InferenceSession, Model
 from maxjax.graph import BufferType, DeviceRef, Graph, Module, TensorType, Weight, ops, text
