@@ -353,7 +353,7 @@ def test_the_type_rule_and_the_lowering_agree(name, sample, sizes):
         for node in graph.body.walk():
             if not isinstance(node.op, (StateOp, RegionOp, ConstantExternal)):
                 known = check_node(node, known)
-        check_graph(graph, env)
+        check_graph(graph, known)
 
 
 def check_node(node: Node, env: dict[str, Any]) -> dict[str, Any]:
