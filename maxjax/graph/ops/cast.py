@@ -62,8 +62,10 @@ def _strong(who: str, x: Any) -> TensorValue:
 def cast(x: StrongTensorValueLike, dtype: DType) -> TensorValue:
     """Converts each element to ``dtype``.
 
-    Floats become integers by truncation toward zero, saturating at the ends, NaN becomes 0;
-    integers wrap around; anything but zero is True as a bool. The same dtype gives ``x`` itself.
+    Floats become integers by truncation toward zero, saturating at the ends, NaN becomes 0.
+    Integers become integers by wrapping around. Anything but zero is True as a bool, NaN too.
+    Floats become narrower floats by rounding to the nearest, of two the even one. The same dtype
+    gives ``x`` itself.
 
     Args:
         x: A tensor of any shape.
@@ -95,7 +97,7 @@ def transfer_to(x: StrongTensorValueLike, device: Device | DeviceRef) -> TensorV
         device: Where it goes.
 
     Raises:
-        TypeError: If ``x`` is not a graph value.
+        TypeError: If ``x`` is not a graph value or ``device`` no device.
 
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops
@@ -104,5 +106,8 @@ def transfer_to(x: StrongTensorValueLike, device: Device | DeviceRef) -> TensorV
     TensorValue(float32, [2], gpu:0)
     """
     x = _strong("transfer_to", x)
-    target = DeviceRef.from_device(device)
+    try:
+        target = DeviceRef.from_device(device)
+    except TypeError as e:
+        raise refused("transfer_to", TypeError, str(e), x._type) from None
     return x if x._type.device == target else TransferTo(target)(x)

@@ -205,30 +205,30 @@ def _from_numbers(value: Any, dtype: DType) -> np.ndarray:
         raise refused("constant", ValueError, ragged) from None
     if not numbers.size:
         return numbers.astype(dtype.np)
-    if numbers.dtype.kind in "fO" and not dtype.is_float():
-        # NumPy makes floats of lists with integers beyond 63 bits: look at the numbers themselves.
-        numbers = _whole(np.array(value, dtype=object), dtype)
-    if numbers.dtype.kind not in "biufO":
+    if numbers.dtype.kind == "O" or (numbers.dtype.kind == "f" and not dtype.is_float()):
+        # Integers beyond 64 bits, or floats for an integer dtype (NumPy makes floats of lists with
+        # integers beyond 63 bits, too): look at the numbers themselves.
+        numbers = np.array(value, dtype=object)
+        for v in numbers.flat:
+            if not isinstance(v, (int, float, np.number)):
+                raise _not_a_number(v)
+    elif numbers.dtype.kind not in "biuf":
         raise _not_a_number(numbers.flat[0])
     if not dtype.is_float():
-        return _in_range(numbers, dtype)
-    if numbers.dtype.kind == "O":
-        try:
-            numbers = numbers.astype(np.float64)
-        except (TypeError, ValueError):
-            raise _not_a_number(numbers.flat[0]) from None
-        except OverflowError:
-            large = "an integer is too large for a float; give math.inf if that is meant"
-            raise refused("constant", ValueError, large) from None
-    return _nearest(numbers, dtype)
+        return _in_range(_whole(numbers, dtype), dtype)
+    try:
+        return _nearest(numbers.astype(np.float64), dtype)
+    except OverflowError:
+        large = "an integer is too large for a float; give math.inf if that is meant"
+        raise refused("constant", ValueError, large) from None
 
 
 def _whole(numbers: np.ndarray, dtype: DType) -> np.ndarray:
-    """An object array of numbers as one of ints."""
+    """An array of numbers as one of ints."""
+    if numbers.dtype.kind != "O":
+        return numbers
     ints = np.empty(numbers.shape, object)
     for i, v in enumerate(numbers.flat):
-        if not isinstance(v, (int, float, np.number)):
-            raise _not_a_number(v)
         if isinstance(v, (float, np.floating)) and not float(v).is_integer():
             whole = f"{v} is not a whole number, and {dtype.name} holds only those"
             raise refused("constant", ValueError, whole)
