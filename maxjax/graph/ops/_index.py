@@ -24,7 +24,7 @@ import numpy as np
 from maxjax.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim, UnboundDimError
 from maxjax.graph.op import SizeError, refused
 from maxjax.graph.type import Type
-from maxjax.graph.value import HasTensorValue, TensorValue
+from maxjax.graph.value import TensorValue, has_tensor_value
 
 __all__ = ["ParsedIndex", "ceil_div", "is_value", "known_dims", "parse_index", "result_dims"]
 
@@ -125,7 +125,7 @@ class _Parser:
             return _from_front(item, size), None
         if isinstance(item, tuple):
             return self.pair(item)
-        if isinstance(item, HasTensorValue):
+        if has_tensor_value(item):
             self.values.append(TensorValue(item))
             return _VALUE, None
         hint = "expected an int, a slice, None, ..., an integer scalar, or (slice, out_dim)"
@@ -181,7 +181,7 @@ class _Parser:
             raise self.fail(TypeError, f"out_dim is the negative size {out_dim}")
         start, stop = self.bound(cut.start), self.bound(cut.stop)
         step = 1
-        if isinstance(cut.step, HasTensorValue):
+        if has_tensor_value(cut.step):
             step = self.bound(cut.step)
         elif cut.step is not None:
             step = _number(cut.step)
@@ -196,7 +196,7 @@ class _Parser:
         """A bound of a slice: None, a number, a dim that is none, or what `is_value`."""
         if item is None or type(item) is int:
             return item
-        if isinstance(item, HasTensorValue):
+        if has_tensor_value(item):
             self.values.append(TensorValue(item))
             return _VALUE
         try:

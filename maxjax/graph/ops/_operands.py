@@ -17,7 +17,7 @@ from maxjax.graph.ops.cast import Cast
 from maxjax.graph.ops.constant import literal
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import TensorType, Type
-from maxjax.graph.value import HasTensorValue, TensorValue
+from maxjax.graph.value import TensorValue, has_tensor_value
 
 __all__ = [
     "axis_of",
@@ -57,7 +57,7 @@ def to_dtype(x: TensorValue, dtype: Any) -> TensorValue:
 
 def is_strong(x: Any) -> bool:
     """Whether ``x`` is or stands for a graph value, rather than being a number or an array."""
-    return isinstance(x, (TensorValue, Dim, Shape, HasTensorValue))
+    return has_tensor_value(x) or isinstance(x, (Dim, Shape))
 
 
 def pair(who: str, lhs: Any, rhs: Any) -> tuple[TensorValue, TensorValue]:

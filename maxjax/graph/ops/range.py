@@ -22,7 +22,7 @@ from maxjax.graph.ops._index import is_value, known_dims
 from maxjax.graph.ops.cast import convert
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import TensorType
-from maxjax.graph.value import HasTensorValue, TensorValue, TensorValueLike
+from maxjax.graph.value import TensorValue, TensorValueLike, has_tensor_value
 
 __all__ = ["range"]
 
@@ -151,7 +151,7 @@ def _bound(name: str, bound: Any, dtype: DType, values: list[TensorValue]) -> An
         bound = bound.item()
     if isinstance(bound, Dim):
         return bound
-    if isinstance(bound, HasTensorValue):
+    if has_tensor_value(bound):
         values.append(TensorValue(bound))
         return "value"
     if isinstance(bound, bool) or not isinstance(bound, (int, float)):
