@@ -33,6 +33,7 @@ from maxjax.graph import (
 from maxjax.graph.ir import Node
 from maxjax.graph.op import OPS, RegionOp, StateOp
 from maxjax.graph.ops.constant import ConstantExternal
+from maxjax.graph.quantization import GGUFEncoding, QuantizationEncoding
 from maxjax.graph.type import parse_type
 from maxjax.lower import to_jax
 
@@ -106,6 +107,7 @@ UNARY = (
     "abs", "acos", "atanh", "ceil", "cos", "erf", "exp", "floor", "is_inf", "is_nan", "log",
     "log1p", "negate", "relu", "round", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh", "trunc",
 )  # fmt: skip
+QUANTIZED = [e for e in (*QuantizationEncoding, *GGUFEncoding) if e.is_gguf]
 FLOATS, INTS, BOOLS = "f32[n, 4]", "si32[n, 4]", "bool[n, 4]"
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -270,6 +272,19 @@ SAMPLES: dict[str, list[Sample]] = {
         use(lambda c, x: ops.where(c, x, 0), "bool[n, 1]", INTS),
     ],
     "outer": [use(ops.outer, "f32[n]", "f32[m]")],
+    # quantized weights
+    "dequantize": [
+        use(lambda x, e=e: ops.dequantize(e, x), f"ui8[n, m, {2 * e.block_size}]")
+        for e in QUANTIZED
+    ],
+    "qmatmul": [
+        use(
+            lambda x, w, e=e: ops.qmatmul(e, None, x, w),
+            f"f32[n, {e.elements_per_block}]",
+            f"ui8[m, {e.block_size}]",
+        )
+        for e in QUANTIZED
+    ],
     "range": [
         use(lambda: ops.range(0, 10, 3, dtype=DType.int32, device=CPU)),
         use(lambda x: ops.range(0, Dim("n") * 2, 2, dtype=DType.int64, device=CPU), FLOATS),

@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-__all__ = ["BlockParameters", "QuantizationConfig", "QuantizationEncoding"]
+__all__ = ["BlockParameters", "GGUFEncoding", "QuantizationConfig", "QuantizationEncoding"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,60 @@ class QuantizationConfig:
     sym: bool = False
 
 
-class QuantizationEncoding(enum.Enum):
+class _Encoding(enum.Enum):
+    """What encodings have in common; a member's value is its name in GGUF files."""
+
+    @property
+    def name(self) -> str:
+        """The lower-case name, ``"q4_0"``."""
+        return self._name_.lower()
+
+    @property
+    def block_parameters(self) -> BlockParameters:
+        """The size of a block.
+
+        Raises:
+            KeyError: For `QuantizationEncoding.GPTQ`, whose blocks vary with the checkpoint's
+                group size.
+        """
+        if self.value not in _BLOCKS:
+            blocks = ", ".join(e.value for e in type(self) if e.value in _BLOCKS)
+            raise KeyError(
+                f"{self.value} has no fixed block size: it depends on the checkpoint's "
+                f"QuantizationConfig.group_size; these have one: {blocks}"
+            )
+        return _BLOCKS[self.value]
+
+    @property
+    def elements_per_block(self) -> int:
+        """How many numbers a block holds.
+
+        Raises:
+            KeyError: For `QuantizationEncoding.GPTQ`.
+        """
+        return self.block_parameters.elements_per_block
+
+    @property
+    def block_size(self) -> int:
+        """How many bytes a block takes.
+
+        Raises:
+            KeyError: For `QuantizationEncoding.GPTQ`.
+        """
+        return self.block_parameters.block_size
+
+    @property
+    def is_gguf(self) -> bool:
+        """Whether GGUF files use this encoding."""
+        return self.value in _BLOCKS
+
+    @classmethod
+    def _missing_(cls, value: object) -> _Encoding:
+        known = ", ".join(encoding.value for encoding in cls)
+        raise ValueError(f"{value!r} is no quantization encoding; there are {known}")
+
+
+class QuantizationEncoding(_Encoding):
     """A way to pack numbers into bytes.
 
     The block formats are those of the GGUF file format
@@ -65,59 +118,28 @@ class QuantizationEncoding(enum.Enum):
     Q6_K = "Q6_K"
     GPTQ = "GPTQ"
 
-    @property
-    def name(self) -> str:
-        """The lower-case name, ``"q4_0"``."""
-        return self._name_.lower()
 
-    @property
-    def block_parameters(self) -> BlockParameters:
-        """The size of a block.
+class GGUFEncoding(_Encoding):
+    """Block formats of GGUF files that `QuantizationEncoding`, which is MAX's, has no member for.
 
-        Raises:
-            KeyError: For `GPTQ`, whose blocks vary with the checkpoint's group size.
-        """
-        if self not in _BLOCKS:
-            blocks = ", ".join(encoding.value for encoding in _BLOCKS)
-            raise KeyError(
-                f"{self.value} has no fixed block size: it depends on the checkpoint's "
-                f"QuantizationConfig.group_size; these have one: {blocks}"
-            )
-        return _BLOCKS[self]
+    They go wherever an encoding goes.
 
-    @property
-    def elements_per_block(self) -> int:
-        """How many numbers a block holds.
+    Example:
+        >>> from maxjax.graph.quantization import GGUFEncoding
+        >>> GGUFEncoding.Q8_0.block_parameters
+        BlockParameters(elements_per_block=32, block_size=34)
+    """
 
-        Raises:
-            KeyError: For `GPTQ`.
-        """
-        return self.block_parameters.elements_per_block
-
-    @property
-    def block_size(self) -> int:
-        """How many bytes a block takes.
-
-        Raises:
-            KeyError: For `GPTQ`.
-        """
-        return self.block_parameters.block_size
-
-    @property
-    def is_gguf(self) -> bool:
-        """Whether GGUF files use this encoding."""
-        return self is not QuantizationEncoding.GPTQ
-
-    @classmethod
-    def _missing_(cls, value: object) -> QuantizationEncoding:
-        known = ", ".join(encoding.value for encoding in cls)
-        raise ValueError(f"{value!r} is no quantization encoding; there are {known}")
+    Q5_0 = "Q5_0"
+    Q8_0 = "Q8_0"
 
 
-# A block is its scales and offsets, then the packed numbers; sizes in bytes.
+# A block is its scales and offsets and the packed numbers; sizes in bytes.
 _BLOCKS = {
-    QuantizationEncoding.Q4_0: BlockParameters(32, 2 + 32 // 2),
-    QuantizationEncoding.Q4_K: BlockParameters(256, 2 + 2 + 12 + 256 // 2),
-    QuantizationEncoding.Q5_K: BlockParameters(256, 2 + 2 + 12 + 256 // 8 + 256 // 2),
-    QuantizationEncoding.Q6_K: BlockParameters(256, 2 + 256 // 16 + 256 // 4 + 256 // 2),
+    "Q4_0": BlockParameters(32, 2 + 32 // 2),
+    "Q4_K": BlockParameters(256, 2 + 2 + 12 + 256 // 2),
+    "Q5_0": BlockParameters(32, 2 + 32 // 8 + 32 // 2),
+    "Q5_K": BlockParameters(256, 2 + 2 + 12 + 256 // 8 + 256 // 2),
+    "Q6_K": BlockParameters(256, 2 + 256 // 16 + 256 // 4 + 256 // 2),
+    "Q8_0": BlockParameters(32, 2 + 32),
 }

@@ -6,10 +6,17 @@ import dataclasses
 import gguf
 import pytest
 
-from maxjax.graph.quantization import BlockParameters, QuantizationConfig, QuantizationEncoding
+from maxjax.graph.quantization import (
+    BlockParameters,
+    GGUFEncoding,
+    QuantizationConfig,
+    QuantizationEncoding,
+)
 
 
-@pytest.mark.parametrize("encoding", [e for e in QuantizationEncoding if e.is_gguf])
+@pytest.mark.parametrize(
+    "encoding", [e for e in (*QuantizationEncoding, *GGUFEncoding) if e.is_gguf]
+)
 def test_blocks_are_those_of_gguf(encoding):
     numbers, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[encoding.value]]
     assert encoding.block_parameters == BlockParameters(numbers, size)
@@ -30,6 +37,7 @@ def test_name_is_lower_case_and_value_is_not():
 def test_unknown_encoding():
     with pytest.raises(ValueError, match=r"'Q8_0' is no quantization encoding; .*Q4_0.*GPTQ"):
         QuantizationEncoding("Q8_0")
+    assert GGUFEncoding("Q8_0") is GGUFEncoding.Q8_0
 
 
 def test_records_are_frozen():

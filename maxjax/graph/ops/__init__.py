@@ -17,6 +17,7 @@ from maxjax.graph.ops.gather import *
 from maxjax.graph.ops.join import *
 from maxjax.graph.ops.linalg import *
 from maxjax.graph.ops.norm import *
+from maxjax.graph.ops.quantized import *
 from maxjax.graph.ops.range import *
 from maxjax.graph.ops.rebind import *
 from maxjax.graph.ops.reduction import *
