@@ -215,18 +215,20 @@ class BufferValue(Value):
         return self
 
     def __getitem__(self, index: Any) -> TensorValue:
-        """The current contents, or a slice of them, as a tensor."""
+        """The current contents, or a slice of them, as a tensor; see ``ops.slice_tensor``."""
         ops = TensorValue._ops
         whole = ops.buffer_load(self)
         return whole if index is ... else whole[index]
 
     def __setitem__(self, index: Any, val: TensorValue) -> None:
-        """Writes ``val`` over the contents, or over a slice of them."""
+        """Writes ``val`` over the contents, or over a slice; see ``ops.buffer_store_slice``."""
         ops = TensorValue._ops
         if index is ...:
             ops.buffer_store(self, val)
         else:
-            ops.buffer_store_slice(self, val, index if isinstance(index, tuple) else (index,))
+            ops.buffer_store_slice(
+                self, val, index if isinstance(index, (tuple, list)) else [index]
+            )
 
     def print(self, label: str = "debug_buffer") -> None:
         """Prints the contents when the graph runs."""

@@ -9,8 +9,8 @@ from maxjax.graph.ops.buffer import *
 from maxjax.graph.ops.call import *
 from maxjax.graph.ops.cast import *
 from maxjax.graph.ops.constant import *
-from maxjax.graph.ops.debug import *
 from maxjax.graph.ops.control import *
+from maxjax.graph.ops.debug import *
 from maxjax.graph.ops.elementwise import *
 from maxjax.graph.ops.extend import *
 from maxjax.graph.ops.gather import *

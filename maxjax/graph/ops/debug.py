@@ -58,8 +58,9 @@ def _show(label: str, array: Any) -> None:
 def print(value: str | TensorValue, label: str = "debug_tensor") -> None:
     """Prints a tensor's values, or a message, to standard output each time the graph runs.
 
-    Prints come in program order. A run returns before its prints are all out;
-    ``jax.effects_barrier()`` waits for them. Exporting a graph leaves them out.
+    Prints come in program order. A run may return before all of its prints are out;
+    ``jax.effects_barrier()`` waits for them. They call back into this process, which a program
+    that is written to a file cannot do.
 
     Args:
         value: A tensor, or a string.
