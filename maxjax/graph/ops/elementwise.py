@@ -288,18 +288,15 @@ def div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
     ...     ops.div(g.inputs[0].tensor, 2)
     TensorValue(float64, [n], cpu:0)
     """
-    x, y = (tensor("div", v) if is_strong(v) else v for v in (lhs, rhs))
-    if not (is_strong(x) and is_strong(y) and _is_integer(x) and _is_integer(y)):
-        bools = any(is_strong(v) and v._type.dtype is DType.bool for v in (x, y))
-        x, y = pair("div", x, y)
-        if bools or not _is_integer(x):
-            return _DIV(x, y)
+    x = tensor("div", lhs) if is_strong(lhs) else lhs
+    y = tensor("div", rhs) if is_strong(rhs) else rhs
+    values = [v for v in (x, y) if isinstance(v, TensorValue)]
+    if not values or not all(v._type.dtype.is_integral() for v in values):
+        return _DIV(*pair("div", x, y))
+    if len(values) == 1:
+        values = pair("div", x, y)
     # Two integers need no common integer dtype: each goes to float64 by itself.
-    return _DIV(to_dtype(x, DType.float64), to_dtype(y, DType.float64))
-
-
-def _is_integer(x: TensorValue) -> bool:
-    return x._type.dtype.is_integral()
+    return _DIV(*[to_dtype(v, DType.float64) for v in values])
 
 
 def floor_div(lhs: TensorValueLike, rhs: TensorValueLike) -> TensorValue:
