@@ -161,6 +161,27 @@ def test_constants_and_scalars() -> None:
     assert [b.to_numpy().tolist() for b in results] == [2, 3, 5]
 
 
+def test_what_builds_runs() -> None:
+    def nested(x: Any, p: Any) -> Any:
+        def inner() -> Any:
+            return ops.cond(p, [x.type], lambda: x * 2, lambda: x)
+
+        return ops.cond(p, [x.type], inner, lambda: -x)
+
+    types = [tensor("float32", 2), tensor("bool")]
+    model = InferenceSession().load(Graph("g", nested, types))
+    assert model(f32(1, 2), np.array(True))[0].to_numpy().tolist() == [2, 4]
+    assert model(f32(1, 2), np.array(False))[0].to_numpy().tolist() == [-1, -2]
+
+    types = [tensor("float32", 3), tensor("int64")]
+    model = InferenceSession().load(Graph("g", lambda x, i: ops.gather(x, i, axis=0), types))
+    assert model(f32(1, 2, 3), np.array(2))[0].to_numpy().tolist() == 3
+
+    types = [tensor("float32", 1)]
+    model = InferenceSession().load(Graph("g", lambda x: x.cast(DType.float8_e5m2), types))
+    assert model(f32(1))[0].dtype is DType.float8_e5m2
+
+
 # ---------------------------------------------------------------- sessions and models
 
 

@@ -165,6 +165,9 @@ EDGES: dict[str, dict[str, Case]] = {
         "wide float to a narrower one": case(
             to("float16"), f32(1e6, -1e6, NAN, 2049), gives=np.float16([INF, -INF, NAN, 2048])
         ),
+        "beyond a dtype without infinity": case(
+            lambda x: to("float32")(to("float8_e4m3fn")(x)), f32(1e6, 448), gives=f32(NAN, 448)
+        ),
         "integer to float": case(to("float32"), i32(2**24 + 1, -7), gives=f32(2**24, -7)),
     },
     "indices": {
