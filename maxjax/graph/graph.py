@@ -130,7 +130,7 @@ class Graph:
         self.is_device_graph = is_device_graph
         self.body = self.block = Block(self)
         self.scope: tuple[str, ...] = ()
-        self.body.arguments = self.inputs = tuple(make_value(t, self.body) for t in types)
+        self.body.arguments = tuple(make_value(t, self.body) for t in types)
         self._weights: dict[str, tuple[object, TensorValue]] = {}
         self._tokens: list[Token[Graph | None]] = []
         self._module = module
@@ -227,6 +227,11 @@ class Graph:
         if self.body.outputs is None:
             raise TypeError(f"graph {self.name!r} has no outputs yet; call graph.output(...) first")
         return self.body.outputs
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The input values, one per input type."""
+        return self.body.arguments
 
     @property
     def input_types(self) -> list[Type]:
