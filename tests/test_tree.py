@@ -3,6 +3,7 @@
 
 import dataclasses
 import pickle
+import re
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 
 import hypothesis.strategies as st
@@ -100,7 +101,7 @@ def back(value, **kwargs):
         ({"": 1}, [1], [""]),
         ({"a": {"": 5}}, [5], ["a"]),
     ],
-    ids=repr,
+    ids=lambda v: re.sub(r" at 0x\w+", "", repr(v)),
 )
 def test_leaves_paths_and_round_trip(value, leaves, paths):
     assert tree.leaves(value) == leaves

@@ -301,7 +301,7 @@ def test_arrays_of_other_kinds(wrap):
         *(np.array([0], "M8[s]"), np.ones(1, np.longdouble), np.float32, DType.int8),
         *(np.dtype("f4"), np.ones(1, ml_dtypes.int4), object()),
     ],
-    ids=repr,
+    ids=lambda v: re.sub(r" at 0x\w+", "", repr(v)),
 )
 def test_what_is_no_operand(operand):
     for strong in (DType.float32, DType.int32, DType.bool):
