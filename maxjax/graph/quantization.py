@@ -5,8 +5,15 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
+from typing import TypeAlias
 
-__all__ = ["BlockParameters", "GGUFEncoding", "QuantizationConfig", "QuantizationEncoding"]
+__all__ = [
+    "BlockParameters",
+    "Encoding",
+    "GGUFEncoding",
+    "QuantizationConfig",
+    "QuantizationEncoding",
+]
 
 
 @dataclass(frozen=True)
@@ -133,6 +140,9 @@ class GGUFEncoding(_Encoding):
     Q5_0 = "Q5_0"
     Q8_0 = "Q8_0"
 
+
+Encoding: TypeAlias = QuantizationEncoding | GGUFEncoding
+"""What a function that is given an encoding takes."""
 
 # A block is its scales and offsets and the packed numbers; sizes in bytes.
 _BLOCKS = {

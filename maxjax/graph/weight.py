@@ -14,7 +14,7 @@ from maxjax.graph.type import TensorType
 from maxjax.graph.value import TensorValue
 
 if TYPE_CHECKING:
-    from maxjax.graph.quantization import QuantizationEncoding
+    from maxjax.graph.quantization import Encoding
 
 __all__ = ["Weight"]
 
@@ -53,7 +53,7 @@ class Weight(TensorValue):
         dtype: DType,
         shape: ShapeLike,
         device: Device | DeviceRef,
-        quantization_encoding: QuantizationEncoding | None = None,
+        quantization_encoding: Encoding | None = None,
         align: int | None = None,
         *,
         _placeholder: bool = False,

@@ -18,14 +18,19 @@ from maxjax.graph.dim import StaticDim
 from maxjax.graph.op import Op, SizeError, describe, refused
 from maxjax.graph.ops._operands import same_device, tensor
 from maxjax.graph.ops._precision import dot_precision
-from maxjax.graph.quantization import GGUFEncoding, QuantizationConfig, QuantizationEncoding
+from maxjax.graph.quantization import (
+    Encoding,
+    GGUFEncoding,
+    QuantizationConfig,
+    QuantizationEncoding,
+)
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import TensorType
 from maxjax.graph.value import TensorValue
 
 __all__ = ["dequantize", "qmatmul"]
 
-_DECODED: tuple[QuantizationEncoding | GGUFEncoding, ...] = (
+_DECODED: tuple[Encoding, ...] = (
     QuantizationEncoding.Q4_0,
     QuantizationEncoding.Q4_K,
     GGUFEncoding.Q5_0,
@@ -98,9 +103,7 @@ def _columns(encoding: str, packed: TensorType) -> int:
     return last.dim // block.block_size * block.elements_per_block
 
 
-def dequantize(
-    encoding: QuantizationEncoding | GGUFEncoding, quantized: TensorValue
-) -> TensorValue:
+def dequantize(encoding: Encoding, quantized: TensorValue) -> TensorValue:
     """The numbers that packed bytes stand for.
 
     Args:
@@ -127,7 +130,7 @@ def dequantize(
 
 
 def qmatmul(
-    encoding: QuantizationEncoding | GGUFEncoding,
+    encoding: Encoding,
     config: QuantizationConfig | None,
     lhs: TensorValue,
     *rhs: TensorValue,

@@ -11,7 +11,7 @@ from typing import Self
 from maxjax.driver import DLPackArray
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.quantization import QuantizationEncoding
+from maxjax.graph.quantization import Encoding
 from maxjax.graph.shape import Shape, ShapeLike
 from maxjax.graph.weight import Weight
 from maxjax.graph.weights.weights import WeightData, Weights
@@ -51,6 +51,10 @@ class Checkpoint(Weights):
     @abstractmethod
     def _source(self) -> str:
         """The files' names, for error messages."""
+
+    def _align(self) -> int:
+        """What the places of data in the file are multiples of, in bytes."""
+        return 1
 
     @property
     def name(self) -> str:
@@ -94,14 +98,14 @@ class Checkpoint(Weights):
         self,
         dtype: DType | None = None,
         shape: ShapeLike | None = None,
-        quantization_encoding: QuantizationEncoding | None = None,
+        quantization_encoding: Encoding | None = None,
         device: DeviceRef = _CPU,
     ) -> Weight:
         """A `Weight` to use in graphs, whose data is this; `allocated_weights` then has it.
 
         Args:
             dtype: The element type it must have, if given.
-            shape: The shape it must have, if given.
+            shape: The shape it must have, if given; of quantized data in numbers, not bytes.
             quantization_encoding: The encoding it must have, if given.
             device: Where the graph uses it.
 
@@ -122,9 +126,10 @@ class Checkpoint(Weights):
                 f"weight {self._prefix!r} is {data.dtype!r}, not {dtype!r}; leave out dtype, "
                 "and cast the weight in the graph"
             )
-        if shape is not None and Shape(shape) != data.shape:
+        own = _shape_in_numbers(data)
+        if shape is not None and Shape(shape) != own:
             raise ValueError(
-                f"weight {self._prefix!r} has the shape {data.shape.brief()}, not "
+                f"weight {self._prefix!r} has the shape {own.brief()}, not "
                 f"{Shape(shape).brief()}; leave out shape, and reshape the weight in the graph"
             )
         return self._allocate(data, device)
@@ -138,7 +143,7 @@ class Checkpoint(Weights):
             data.shape,
             device,
             quantization_encoding=data.quantization_encoding,
-            align=1,  # data lies in the file as it comes
+            align=self._align(),
         )
 
     @property
@@ -160,3 +165,12 @@ class Checkpoint(Weights):
     def __repr__(self) -> str:
         count = sum(name.startswith(self._prefix) for name in self._names())
         return f"{type(self).__name__}({self._prefix!r}, {count} weights of {self._source()})"
+
+
+def _shape_in_numbers(data: WeightData) -> Shape:
+    """The shape of what packed bytes stand for; of other data its own."""
+    if data.quantization_encoding is None:
+        return data.shape
+    block = data.quantization_encoding.block_parameters
+    *rows, last = data.shape
+    return Shape([*rows, last // block.block_size * block.elements_per_block])

@@ -8,6 +8,7 @@ from os import PathLike
 from pathlib import Path
 
 from maxjax.graph.weights.format import WeightsFormat, weights_format
+from maxjax.graph.weights.gguf import GGUFWeights
 from maxjax.graph.weights.safetensors import SafetensorWeights
 from maxjax.graph.weights.weights import Weights
 
@@ -18,11 +19,12 @@ def load_weights(paths: Sequence[Path]) -> Weights:
     """Opens the files of one checkpoint; tensors are read when they are used.
 
     Args:
-        paths: The files, all of one format. Where two have a weight of one name, the later wins.
+        paths: The files: one GGUF file, or safetensors files. Where two of these have a weight of
+            one name, the later wins.
 
     Raises:
-        ValueError: If there are no paths, a file is missing or damaged, or its format is not
-            read here.
+        ValueError: If there are no paths, a file is missing or damaged, the format is unknown, or
+            there are several GGUF files.
         TypeError: If ``paths`` is a single path.
 
     Example:
@@ -46,10 +48,11 @@ def load_weights(paths: Sequence[Path]) -> Weights:
     missing = [str(path) for path in paths if not path.is_file()]
     if missing:
         raise ValueError(f"no such weight file: {', '.join(missing)}")
-    found = weights_format(paths)
-    if found is not WeightsFormat.safetensors:
+    if weights_format(paths) is WeightsFormat.safetensors:
+        return SafetensorWeights(paths)
+    if len(paths) > 1:
         raise ValueError(
-            f"cannot read {paths[0]}: the format read here is .safetensors; "
-            f"convert the .{found.value} file to it"
+            f"a GGUF checkpoint is one file, got {len(paths)}: {', '.join(map(str, paths))}; "
+            "merge the parts of a split one (llama-gguf-split --merge), or load each by itself"
         )
-    return SafetensorWeights(paths)
+    return GGUFWeights(paths[0])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from maxjax.driver import CPU, Buffer, DLPackArray
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.quantization import QuantizationEncoding
+from maxjax.graph.quantization import Encoding
 from maxjax.graph.shape import Shape, ShapeLike
 from maxjax.graph.weight import Weight
 
@@ -45,7 +45,7 @@ class WeightData:
     name: str
     dtype: DType
     shape: Shape
-    quantization_encoding: QuantizationEncoding | None = None
+    quantization_encoding: Encoding | None = None
 
     @classmethod
     def from_numpy(cls, arr: npt.NDArray[Any], name: str) -> WeightData:
@@ -151,7 +151,7 @@ class Weights(Protocol):
         self,
         dtype: DType | None = None,
         shape: ShapeLike | None = None,
-        quantization_encoding: QuantizationEncoding | None = None,
+        quantization_encoding: Encoding | None = None,
         device: DeviceRef = ...,
     ) -> Weight:
         """A `Weight` to use in graphs, whose data is this; `allocated_weights` then has it.

@@ -17,13 +17,6 @@ def test_safetensors(tmp_path):
     assert weights.w.exists()
 
 
-def test_gguf_is_not_read_yet(tmp_path):
-    path = tmp_path / "m.gguf"
-    path.write_bytes(b"GGUF")
-    with pytest.raises(ValueError, match=r"m\.gguf: the format read here is \.safetensors"):
-        load_weights([path])
-
-
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(ValueError, match=r"no such weight file: .*a\.safetensors, .*b\.gguf"):
         load_weights([tmp_path / "a.safetensors", tmp_path / "b.gguf"])
