@@ -98,16 +98,8 @@ def literal(value: Any, dtype: DType, device: DeviceRef) -> TensorValue:
 
 
 def _nearest(numbers: np.ndarray, dtype: DType) -> np.ndarray:
-    """Numbers as ``dtype``; floats too large for it become infinite.
-
-    Rounding is to the nearest, except for ``bfloat16``: there the reference cuts off the digits
-    that do not fit, for numbers and lists (not for arrays and casts), and programs that were
-    written against it see the same constants here.
-    """
+    """Numbers as ``dtype``, rounded to the nearest; floats too large for it become infinite."""
     with np.errstate(over="ignore"):
-        if dtype is DType.bfloat16:
-            bits = numbers.astype(np.float32).view(np.uint32) >> np.uint32(16)
-            return np.asarray(bits, np.uint16).view(dtype.np)
         return numbers.astype(dtype.np)
 
 

@@ -83,7 +83,7 @@ def test_numbers_beside_a_value_are_apart_though_equal(run):
     assert [o.dtype for o in ints] == [np.int8, np.float32]
 
 
-def test_numbers_are_cut_off_to_bfloat16_while_arrays_and_casts_are_rounded(run):
+def test_numbers_round_to_the_nearest_bfloat16_as_arrays_and_casts_do(run):
     number, listed, beside, cast, given = run(
         lambda x: [
             ops.constant(0.3, DType.bfloat16, CPU),
@@ -94,12 +94,12 @@ def test_numbers_are_cut_off_to_bfloat16_while_arrays_and_casts_are_rounded(run)
         ],
         np.zeros(1, ml_dtypes.bfloat16),
     )
-    low, high = 0.298828125, 0.30078125
-    np.testing.assert_array_equal(number.astype(float), low)
-    np.testing.assert_array_equal(listed.astype(float), [low, -low, math.inf, math.nan])
-    np.testing.assert_array_equal(beside.astype(float), [low])
-    np.testing.assert_array_equal(cast.astype(float), high)
-    np.testing.assert_array_equal(given.astype(float), [high])
+    near = 0.30078125
+    np.testing.assert_array_equal(number.astype(float), near)
+    np.testing.assert_array_equal(listed.astype(float), [near, -near, math.inf, math.nan])
+    np.testing.assert_array_equal(beside.astype(float), [near])
+    np.testing.assert_array_equal(cast.astype(float), near)
+    np.testing.assert_array_equal(given.astype(float), [near])
 
 
 @pytest.mark.parametrize(
