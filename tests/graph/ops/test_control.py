@@ -31,10 +31,11 @@ def answer(m, *args):
 
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_cond_takes_one_branch(n):
-    m = model(
-        lambda p, x: ops.cond(p, [x.type, COUNT], lambda: (x * 2, x.shape[0]), lambda: (-x, x.shape[0] + 1)),
-        FLAG, f32("n"),
-    )  # fmt: skip
+    def build(p, x):
+        rows = x.shape[0]
+        return ops.cond(p, [x.type, COUNT], lambda: (x * 2, rows), lambda: (-x, rows + 1))
+
+    m = model(build, FLAG, f32("n"))
     x = np.arange(n, dtype=np.float32)
     assert answer(m, np.bool_(True), x) == [(x * 2).tolist(), n]
     assert answer(m, np.bool_(False), x) == [(-x).tolist(), n + 1]
