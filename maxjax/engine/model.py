@@ -142,7 +142,10 @@ class Model:
             inputs.index(id(v)) if isinstance(v.type, BufferType) and id(v) in inputs else None
             for v in graph.outputs
         ]
-        # An output typed for the CPU leaves the accelerator.
+        # On an accelerator, inputs typed for the CPU are moved there, and outputs leave it.
+        self._from_host = [
+            not i.type.device.is_gpu() for i in self._inputs if not self._target.is_host
+        ]
         self._to_host = [
             not self._target.is_host and not t.device.is_gpu() for t in graph.output_types
         ]
@@ -253,11 +256,13 @@ class Model:
         key = tuple([a.shape for a in arrays])
         with jax.enable_x64(True):
             program = self._programs.get(key) or self._compile(key)
+            if self._from_host:
+                arrays = self._moved(arrays)
             try:
                 outputs, _ = program(self._weights, arrays, [])
             except ValueError:
-                # Arrays that are committed to another device have to move first.
-                outputs, _ = program(self._weights, self._placed(arrays), [])
+                self._check_devices(arrays)
+                raise
         return self._buffers(outputs)
 
     def _buffers(self, outputs: list[jax.Array]) -> list[Buffer]:
@@ -299,13 +304,19 @@ class Model:
         owners = [b for b, i in zip(given, self._inputs, strict=True) if i.is_buffer]
         with jax.enable_x64(True):
             program = self._programs.get(key) or self._compile(key)
-            states = _unaliased([b._donate() for b in owners], tensors)
+            states = iter(_unaliased([b._donate() for b in owners], tensors))
+            arrays = [
+                next(states) if i.is_buffer else g for g, i in zip(given, self._inputs, strict=True)
+            ]
+            if self._from_host:
+                arrays = self._moved(arrays)
+            tensors = [a for a, i in zip(arrays, self._inputs, strict=True) if not i.is_buffer]
+            contents = [a for a, i in zip(arrays, self._inputs, strict=True) if i.is_buffer]
             try:
-                outputs, finals = program(self._weights, tensors, states)
+                outputs, finals = program(self._weights, tensors, contents)
             except ValueError:
-                outputs, finals = program(
-                    self._weights, self._placed(tensors), self._placed(states)
-                )
+                self._check_devices(arrays)
+                raise
         for owner, array in zip(owners, finals, strict=True):
             owner._replace(array)
         return [
@@ -313,8 +324,30 @@ class Model:
             for b, same in zip(self._buffers(outputs), self._same, strict=True)
         ]
 
-    def _placed(self, arrays: list[Any]) -> list[Any]:
-        return [jax.device_put(a, self._target.jax) for a in arrays]
+    def _moved(self, arrays: list[Any]) -> list[Any]:
+        """Arrays of inputs that are declared on the host, on the accelerator that runs."""
+        device = self._target.jax
+        return [
+            jax.device_put(a, device) if host else a
+            for a, host in zip(arrays, self._from_host, strict=True)
+        ]
+
+    def _check_devices(self, arrays: list[Any]) -> None:
+        """Refuses arrays that are bound to another device than the one their input is declared on.
+
+        Raises:
+            ValueError: Naming the input, both devices and the call that moves it.
+        """
+        for spec, array in zip(self._inputs, arrays, strict=True):
+            if not isinstance(array, jax.Array) or not array.committed:
+                continue
+            wanted = CPU() if self._from_host and not spec.type.device.is_gpu() else self._target
+            if array.sharding.device_set != {wanted.jax}:
+                where = ", ".join(sorted(map(str, array.sharding.device_set)))
+                raise ValueError(
+                    f"{spec.name} is on {where}, but {spec.type.brief()} is declared on "
+                    f"{spec.type.device}; move it there with Buffer.to(device)"
+                )
 
     def _compile(self, key: tuple[tuple[int, ...], ...]) -> Callable[..., Any]:
         """The program for inputs of these shapes; each is compiled once, whoever asks first."""

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from maxjax.driver import CPU, Accelerator, Buffer
+from maxjax.driver import CPU, Accelerator, Buffer, set_virtual_device_count
 from maxjax.dtype import DType
 from maxjax.engine import InferenceSession, Model
 from maxjax.graph import BufferType, DeviceRef, Graph, Module, TensorType, Weight, ops, text
@@ -356,8 +356,6 @@ def test_load_refuses_what_is_no_graph(session):
 
 
 def test_one_accelerator_of_the_session(session):
-    from maxjax.driver import set_virtual_device_count
-
     set_virtual_device_count(2)
     try:
         gpu = DeviceRef.GPU(1)
@@ -368,6 +366,21 @@ def test_one_accelerator_of_the_session(session):
         on_gpu, on_cpu = model(ones(2), ones(2))
         assert on_gpu.device == Accelerator(1) and on_cpu.device == CPU()
         assert on_gpu.to_numpy().tolist() == on_cpu.to_numpy().tolist() == [2, 2]
+        elsewhere = Buffer.from_numpy(ones(2)).to(Accelerator(0))
+        with pytest.raises(
+            ValueError, match=r"input0 is on .*0, but f32\[2\] gpu:1 is declared on"
+        ):
+            model(elsewhere, ones(2))
+        assert model(Buffer.from_numpy(ones(2)).to(Accelerator(1)), elsewhere.to(CPU()))
+        state = BufferType(DType.float32, [2], gpu)
+        bump = Graph("bump", lambda b, x: b.__setitem__(..., b[...] + x.to(gpu)), [state, f32(2)])
+        bump = InferenceSession([CPU(), Accelerator(1)]).load(bump)
+        held = Buffer.from_numpy(ones(2)).to(Accelerator(1))
+        bump(held, ones(2))
+        assert held.device == Accelerator(1) and held.to(CPU()).to_numpy().tolist() == [2, 2]
+        with pytest.raises(ValueError, match="input0 is on"):
+            bump(elsewhere, ones(2))
+        assert elsewhere.to(CPU()).to_numpy().tolist() == [1, 1]
         with pytest.raises(ValueError, match="runs on gpu:1, which is not among the session's"):
             session.load(g)
         with Graph("many", input_types=[f32(2, device=DeviceRef.GPU(i)) for i in range(2)]) as g:
