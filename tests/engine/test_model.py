@@ -261,6 +261,25 @@ def test_a_buffer_is_changed_in_place(session):
         model(np.zeros(3, np.float32), ones(3))
 
 
+def test_a_cache_is_written_in_place_without_a_copy(session):
+    cache = BufferType(DType.float32, [1024, 64], REF)
+    with Graph("g", input_types=[cache, f32(1, 64), TensorType(DType.int64, [], REF)]) as g:
+        b, row, at = g.inputs[0].buffer, g.inputs[1].tensor, g.inputs[2].tensor
+        b[(slice(at, at + 1), 1), :] = row
+        g.output(b[at])
+    model = session.load(g)
+    held = Buffer.zeros([1024, 64], DType.float32)
+    model(held, ones(1, 64), np.int64(5))
+    (program,) = model._programs.values()
+    memory = program.memory_analysis()
+    assert memory.alias_size_in_bytes == 1024 * 64 * 4
+    assert memory.temp_size_in_bytes < 1024
+    before = held._array().unsafe_buffer_pointer()
+    model(held, ones(1, 64), np.int64(7))
+    assert held._array().unsafe_buffer_pointer() == before
+    assert held.to_numpy().sum(axis=1).nonzero()[0].tolist() == [5, 7]
+
+
 def test_an_array_of_the_callers_survives_a_buffer_made_of_it(session):
     state = BufferType(DType.float32, [3], REF)
     model = session.load(Graph("g", lambda b: b.__setitem__(..., b[...] + 1), [state]))
