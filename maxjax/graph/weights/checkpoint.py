@@ -56,6 +56,10 @@ class Checkpoint(Weights):
         """What the places of data in the file are multiples of, in bytes."""
         return 1
 
+    def _registered(self, data: WeightData) -> DLPackArray:
+        """What `allocated_weights` has of a weight."""
+        return data.to_buffer()
+
     @property
     def name(self) -> str:
         """The name spelled so far; empty at first."""
@@ -136,7 +140,7 @@ class Checkpoint(Weights):
 
     def _allocate(self, data: WeightData, device: DeviceRef) -> Weight:
         # Registered first: a weight is never without its data.
-        self._allocated[data.name] = data.to_buffer()
+        self._allocated[data.name] = self._registered(data)
         return Weight(
             data.name,
             data.dtype,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Self
 
-from maxjax.driver import Buffer, DLPackArray
+from maxjax.driver import DLPackArray
 from maxjax.graph.shape import Shape
 from maxjax.graph.weights.checkpoint import Checkpoint
 from maxjax.graph.weights.gguf_file import GGUFFile
@@ -22,10 +22,11 @@ __all__ = ["GGUFWeights"]
 class GGUFWeights(Checkpoint):
     """The weights of a GGUF file.
 
-    The file is checked when it is opened and mapped into memory: a weight's data is read from
-    disk as it is touched, and a changed buffer never changes the file. Quantized weights stay
-    packed: they are ``uint8`` of shape ``(..., bytes)``, and their ``quantization_encoding``
-    says how `ops.dequantize` and `ops.qmatmul` are to read them.
+    The file is checked when it is opened and mapped into memory, read-only: a weight's data is
+    read from disk as it is touched, and a CPU uses it where it lies. `WeightData.to_buffer` makes
+    a copy, which may be written to. Quantized weights stay packed: they are ``uint8`` of shape
+    ``(..., bytes)``, and their ``quantization_encoding`` says how `ops.dequantize` and
+    `ops.qmatmul` are to read them.
 
     Args:
         source: The file, or a reader of it.
@@ -89,7 +90,10 @@ class GGUFWeights(Checkpoint):
     def _read(self, name: str) -> WeightData:
         array = self._file.array(name)
         dtype, encoding = self._file.kind(name)
-        return WeightData(Buffer.from_numpy(array), name, dtype, Shape(array.shape), encoding)
+        return WeightData(array, name, dtype, Shape(array.shape), encoding)
+
+    def _registered(self, data: WeightData) -> DLPackArray:
+        return data.data  # a Buffer would be a copy
 
 
 def _path(source: Any) -> Any:

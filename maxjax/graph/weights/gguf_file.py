@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import mmap
 import struct
-import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -165,7 +164,6 @@ class GGUFFile:
         >>> file = GGUFFile(f"{folder.name}/m.gguf")
         >>> file.metadata["llama.block_count"], file.tensors["norm"].shape
         (2, (4,))
-        >>> file.close()
         >>> folder.cleanup()
     """
 
@@ -175,23 +173,15 @@ class GGUFFile:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         try:
-            self._file = self.path.open("rb", buffering=0)
+            with self.path.open("rb", buffering=0) as file:
+                size = file.seek(0, 2)
+                if not size:
+                    raise ValueError(f"{path} is empty; download or write it again")
+                # Read-only: what nobody can write, JAX takes as it lies there.
+                self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as e:
             raise ValueError(f"cannot read {path}: {e.strerror or e}") from e
-        # Tensors are mapped as they are used, so the file stays open for as long as this lives.
-        self._closing = weakref.finalize(self, self._file.close)
-        self._maps: dict[str, mmap.mmap] = {}
-        try:
-            size = self._file.seek(0, 2)
-            if not size:
-                raise ValueError(f"{path} is empty; download or write it again")
-            header = _Header(
-                self.path, mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ), size
-            )
-            self.metadata, self.tensors, self.alignment = header.read()
-        except BaseException:
-            self.close()
-            raise
+        self.metadata, self.tensors, self.alignment = _Header(self.path, self._map, size).read()
 
     def kind(self, name: str) -> tuple[DType, Encoding | None]:
         """The element type of a tensor's data, and how it is packed.
@@ -212,14 +202,13 @@ class GGUFFile:
     def array(self, name: str) -> npt.NDArray[Any]:
         """A tensor's data: numbers in its shape, or packed bytes, ``uint8`` of ``(..., bytes)``.
 
-        It is the same memory at every call and may be written to, which never changes the file.
-        The array keeps its memory alive, also after the file is closed.
+        It is the file's memory, read-only, and outlives this object.
 
         Raises:
             ValueError: If its type is not read here.
         """
         info, (dtype, encoding) = self.tensors[name], self.kind(name)
-        data = self._bytes(info)
+        data = np.frombuffer(self._map, np.uint8, info.end - info.begin, info.begin)
         if encoding is None:
             if info.begin % dtype.align:
                 data = data.copy()  # not everything reads misaligned arrays
@@ -227,29 +216,6 @@ class GGUFFile:
         *rows, last = info.shape
         block = encoding.block_parameters
         return data.reshape(*rows, last // block.elements_per_block * block.block_size)
-
-    def _bytes(self, info: TensorInfo) -> npt.NDArray[np.uint8]:
-        size = info.end - info.begin
-        if not size:
-            return np.empty(0, np.uint8)
-        skip = info.begin % mmap.ALLOCATIONGRANULARITY
-        if info.name not in self._maps:
-            # Copy-on-write, and one mapping for each tensor: Linux refuses a private one of the
-            # whole file if that exceeds memory.
-            try:
-                self._maps[info.name] = mmap.mmap(
-                    self._file.fileno(),
-                    size + skip,
-                    access=mmap.ACCESS_COPY,
-                    offset=info.begin - skip,
-                )
-            except (OSError, ValueError) as e:
-                raise ValueError(f"{self.path}: cannot map tensor {info.name!r}: {e}") from e
-        return np.frombuffer(self._maps[info.name], np.uint8, count=size, offset=skip)
-
-    def close(self) -> None:
-        """Closes the file; arrays and metadata stay valid."""
-        self._closing()
 
 
 class _Metadata(Mapping[str, Any]):

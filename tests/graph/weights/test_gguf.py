@@ -89,10 +89,27 @@ def test_packed_bytes(weights, name):
 
 def test_data_is_not_copied_and_the_file_never_changes(path, weights):
     before = path.read_bytes()
-    one, two = (weights.blk[0].f32.data().to_buffer() for _ in range(2))
-    one[0, 0] = 99.0
-    assert two[0, 0].item() == 99.0
+    one, two = (weights.blk[0].f32.data() for _ in range(2))
+    assert np.shares_memory(one.data, two.data)
+    assert not one.data.flags.writeable
+    buffer = one.to_buffer()
+    buffer[0, 0] = 99.0
+    assert buffer[0, 0].item() == 99.0 and one.to_buffer() is buffer
+    assert two.data[0, 0] == NUMBERS[0, 0]
     assert path.read_bytes() == before
+
+
+def test_a_cpu_uses_the_data_where_it_lies(weights):
+    w = weights.blk[1].Q6_K.allocate()
+    array = weights.allocated_weights[w.name]
+    assert isinstance(array, np.ndarray) and not array.flags.owndata
+    with Graph("g", input_types=[]) as graph:
+        graph.output(ops.dequantize(w.quantization_encoding, w))
+    model = InferenceSession().load(graph, weights_registry=weights.allocated_weights)
+    (bound,) = model._weights
+    # JAX shares what is aligned to 64 bytes; the file aligns to 32.
+    aligned = array.ctypes.data % 64 == 0
+    assert (bound.unsafe_buffer_pointer() == array.ctypes.data) is aligned
 
 
 def test_types_that_are_not_decoded(weights):

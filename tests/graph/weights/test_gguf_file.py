@@ -153,7 +153,6 @@ def test_scalars(opened):
 def test_arrays_outlive_the_file(opened):
     file = opened(gguf_bytes([], [tensor("a", [3], 24, 0)], b"\1\2\3"))
     array = file.array("a")
-    file.close()
     del file
     assert array.tolist() == [1, 2, 3]
 
