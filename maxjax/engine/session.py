@@ -12,7 +12,8 @@ from maxjax.engine.debug import DebugConfig
 from maxjax.engine.model import Model
 from maxjax.engine.weights import warn_unused
 from maxjax.graph import text
-from maxjax.graph.graph import Graph
+from maxjax.graph.graph import Graph, callees
+from maxjax.graph.kernels import CustomExtensions, KernelLibrary, absolute
 from maxjax.graph.module import Module
 
 __all__ = ["InferenceSession"]
@@ -24,6 +25,12 @@ class InferenceSession:
     Args:
         devices: What graphs may run on; the CPU when empty.
         num_threads: Accepted; XLA decides.
+        custom_extensions: Paths of custom kernels (see :class:`~maxjax.graph.KernelLibrary`) for
+            every graph that is loaded, as for graphs that are read from text.
+
+    Raises:
+        TypeError: If a device is none.
+        ValueError: If custom kernels cannot be loaded.
 
     >>> import numpy as np
     >>> from maxjax.dtype import DType
@@ -39,11 +46,18 @@ class InferenceSession:
 
     debug: ClassVar[DebugConfig] = DebugConfig()
 
-    def __init__(self, devices: Iterable[Device] = (), num_threads: int | None = None) -> None:
+    def __init__(
+        self,
+        devices: Iterable[Device] = (),
+        num_threads: int | None = None,
+        *,
+        custom_extensions: CustomExtensions | None = None,
+    ) -> None:
         self._devices = list(devices) or [CPU()]
         for d in self._devices:
             if not isinstance(d, Device):
                 raise TypeError(f"devices must be Devices, got {d!r}")
+        self._kernels = KernelLibrary(custom_extensions or ())
 
     @property
     def devices(self) -> list[Device]:
@@ -54,18 +68,21 @@ class InferenceSession:
         self,
         model: str | Path | Graph | Module,
         *,
+        custom_extensions: CustomExtensions | None = None,
         weights_registry: Mapping[str, Any] | None = None,
     ) -> Model:
         """A model of one graph.
 
         Args:
             model: A graph, or a module or text file with one.
+            custom_extensions: Paths of more custom kernels, which the graph's library loads.
             weights_registry: An array (NumPy, JAX, ``Buffer``, DLPack, weights of a file) for
                 each weight name.
 
         Raises:
             RuntimeError: If ``model`` is none of these, or the graph has no outputs yet.
-            ValueError: If a module has several graphs, or weights are missing or do not fit.
+            ValueError: If a module has several graphs, weights are missing or do not fit, or
+                custom kernels cannot be loaded.
         """
         graphs = _graphs(model)
         if len(graphs) != 1:
@@ -73,23 +90,31 @@ class InferenceSession:
                 f"expected one graph, got {len(graphs)} "
                 f"({', '.join(g.name for g in graphs)}); use load_all for several"
             )
-        return self._load_all(graphs, weights_registry)[graphs[0].name]
+        return self._load_all(graphs, custom_extensions, weights_registry)[graphs[0].name]
 
     def load_all(
         self,
         model: str | Path | Graph | Module,
         *,
+        custom_extensions: CustomExtensions | None = None,
         weights_registry: Mapping[str, Any] | None = None,
     ) -> dict[str, Model]:
         """A model per graph, by name.
 
         Args and errors as for :meth:`load`; the graphs share the weights registry.
         """
-        return self._load_all(_graphs(model), weights_registry)
+        return self._load_all(_graphs(model), custom_extensions, weights_registry)
 
     def _load_all(
-        self, graphs: tuple[Graph, ...], registry: Mapping[str, Any] | None
+        self,
+        graphs: tuple[Graph, ...],
+        extensions: CustomExtensions | None,
+        registry: Mapping[str, Any] | None,
     ) -> dict[str, Model]:
+        paths = [*self._kernels.library_paths(), *absolute(extensions or ())]
+        for g in graphs if paths else ():
+            for each in (*callees(g), g):
+                each.kernels.load_paths(paths)
         models = {g.name: Model(g, self._devices, registry) for g in graphs}
         declared = {n for m in models.values() for n in m._names}
         warn_unused(registry, declared, declared)

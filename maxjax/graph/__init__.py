@@ -7,6 +7,11 @@ from maxjax.graph.debug import GraphDebugConfig, ProfileScopeColor
 from maxjax.graph.device import DeviceKind, DeviceRef
 from maxjax.graph.dim import AlgebraicDim, Dim, DimLike, StaticDim, SymbolicDim
 from maxjax.graph.graph import DevicePlacementPolicy, Graph
+from maxjax.graph.kernels import (
+    KernelLibrary,
+    default_custom_extensions,
+    default_custom_extensions_scope,
+)
 from maxjax.graph.module import Module
 from maxjax.graph.shape import Shape, ShapeLike
 from maxjax.graph.type import BufferType, TensorType, Type
@@ -32,6 +37,7 @@ __all__ = [
     "Graph",
     "GraphBlock",
     "GraphDebugConfig",
+    "KernelLibrary",
     "Module",
     "ProfileScopeColor",
     "Shape",
@@ -44,6 +50,8 @@ __all__ = [
     "Type",
     "Value",
     "Weight",
+    "default_custom_extensions",
+    "default_custom_extensions_scope",
     "dtype_promotion",
     "ops",
 ]

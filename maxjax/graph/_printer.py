@@ -92,6 +92,9 @@ class _Printer:
             attributes["strict_device_placement"] = graph.strict_device_placement.value
         if graph.is_device_graph:
             attributes["is_device_graph"] = True
+        paths = graph.kernels.library_paths()
+        if paths:
+            attributes["custom_extensions"] = tuple(map(str, paths))
         return f" attributes {self.dictionary(attributes)}" if attributes else ""
 
     def block(self, block: Block, terminator: str, depth: int) -> list[str]:

@@ -16,6 +16,7 @@ from maxjax.graph.debug import GraphDebugConfig, ProfileScopeColor
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import AlgebraicDim
 from maxjax.graph.ir import CURRENT_GRAPH, Block, Node, caller, current_graph
+from maxjax.graph.kernels import CustomExtensions, KernelLibrary, default_custom_extensions
 from maxjax.graph.module import Module
 from maxjax.graph.op import refused
 from maxjax.graph.ops.call import Call
@@ -59,8 +60,9 @@ class Graph:
         input_types: One type per input; a ``BufferType`` makes an input that is changed in place.
         path: A file with a graph's text (see :mod:`maxjax.graph.text`), to read it back.
         args: Passed to ``forward`` after the inputs.
-        custom_extensions: Paths of custom kernels.
-        kernel_library: Kernels that are loaded already.
+        custom_extensions: Paths of custom kernels; see :class:`~maxjax.graph.KernelLibrary`.
+        kernel_library: The library to load them into, with what it has already; a new one when
+            left out.
         module: A module to join, so that its graphs are compiled together.
         strict_device_placement: See :class:`DevicePlacementPolicy`.
         is_device_graph: Kept with the graph; XLA records device graphs by itself.
@@ -68,7 +70,8 @@ class Graph:
 
     Raises:
         TypeError: If an input type is not a type, or ``forward`` returns what is not a value.
-        ValueError: If an input dimension is an expression of names no other input has.
+        ValueError: If an input dimension is an expression of names no other input has, or custom
+            kernels cannot be loaded.
 
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops
@@ -90,18 +93,19 @@ class Graph:
         input_types: Iterable[Type] = (),
         path: Path | None = None,
         *args: Any,
-        custom_extensions: Iterable[Path] = (),
-        kernel_library: Any = None,
+        custom_extensions: CustomExtensions = (),
+        kernel_library: KernelLibrary | None = None,
         module: Module | None = None,
         strict_device_placement: DevicePlacementPolicy = DevicePlacementPolicy.Warn,
         is_device_graph: bool = False,
         **kwargs: Any,
     ) -> None:
         module = Module() if module is None else module
+        kernels = _extended(kernel_library, custom_extensions)
         if path is not None:
-            _read(self, name, path, module)
+            _read(self, name, path, module, kernels)
             return
-        self._start(name, input_types, module, strict_device_placement, is_device_graph)
+        self._start(name, input_types, module, strict_device_placement, is_device_graph, kernels)
         if forward is not None:
             with self:
                 result = forward(*self.inputs, *args, **kwargs)
@@ -114,6 +118,7 @@ class Graph:
         module: Module,
         policy: DevicePlacementPolicy = DevicePlacementPolicy.Warn,
         is_device_graph: bool = False,
+        kernels: KernelLibrary | None = None,
         *,
         sub: bool = False,
     ) -> None:
@@ -128,6 +133,7 @@ class Graph:
         self.name = name
         self.strict_device_placement = policy
         self.is_device_graph = is_device_graph
+        self.kernels = KernelLibrary() if kernels is None else kernels
         self.body = self.block = Block(self)
         self.scope: tuple[str, ...] = ()
         self.body.arguments = tuple(make_value(t, self.body) for t in types)
@@ -153,7 +159,7 @@ class Graph:
     @property
     def kernel_libraries_paths(self) -> list[Path]:
         """The paths of the custom kernels the graph can use."""
-        return []
+        return self.kernels.library_paths()
 
     @contextlib.contextmanager
     def profile_scope(self, name: str, color: ProfileScopeColor | None = None) -> Iterator[None]:
@@ -289,7 +295,7 @@ class Graph:
         forward: Callable[..., Value | Iterable[Value] | None] | None = None,
         input_types: Iterable[Type] = (),
         path: Path | None = None,
-        custom_extensions: Iterable[Path] = (),
+        custom_extensions: CustomExtensions = (),
         devices: Iterable[DeviceRef] = (),
         is_device_graph: bool = False,
     ) -> Graph:
@@ -302,7 +308,8 @@ class Graph:
             forward: As for :class:`Graph`; without it, build the result in a ``with`` block.
             input_types: One type per input.
             path: A file with the subgraph's text.
-            custom_extensions: Paths of custom kernels.
+            custom_extensions: Paths of custom kernels, loaded into this graph's library, which
+                the subgraph shares.
             devices: Accepted; program order is effect order on every device.
             is_device_graph: As for :class:`Graph`.
 
@@ -310,8 +317,9 @@ class Graph:
             ValueError: If ``forward`` uses values of this graph: pass them as inputs.
         """
         sub = Graph.__new__(Graph)
+        kernels = _extended(self.kernels, custom_extensions)
         if path is not None:
-            _read(sub, name, path, self._module, sub=True)
+            _read(sub, name, path, self._module, kernels, sub=True)
             return sub
         sub._start(
             name,
@@ -319,6 +327,7 @@ class Graph:
             self._module,
             self.strict_device_placement,
             is_device_graph,
+            kernels,
             sub=True,
         )
         if forward is not None:
@@ -356,36 +365,66 @@ def callees(graph: Graph) -> list[Graph]:
     return found
 
 
-def graph_factory(module: Module, main: Graph | None = None, name: str | None = None) -> Any:
-    """How the text parser makes graphs: in ``module``; the top-level one as ``main``."""
+def _extended(library: KernelLibrary | None, paths: CustomExtensions) -> KernelLibrary:
+    """A graph's kernels: a library, with its own paths and the default ones loaded into it."""
+    library = KernelLibrary() if library is None else library
+    library.load_paths(default_custom_extensions())
+    library.load_paths(paths)
+    return library
+
+
+def graph_factory(
+    module: Module,
+    main: Graph | None = None,
+    name: str | None = None,
+    kernels: KernelLibrary | None = None,
+) -> Any:
+    """How the text parser makes graphs: in ``module``; the top-level one as ``main``.
+
+    Each has ``kernels``, if given, besides those of the paths that the text names.
+    """
 
     def make(text_name: str, symbol: str, types: list[Type], attributes: dict[str, Any]) -> Graph:
         sub = attributes.pop("subgraph", False)
         policy = DevicePlacementPolicy(attributes.pop("strict_device_placement", "warn"))
         device_graph = attributes.pop("is_device_graph", False)
+        paths = attributes.pop("custom_extensions", ())
+        if not isinstance(paths, tuple) or not all(isinstance(p, str) for p in paths):
+            raise ValueError(f"custom_extensions are paths in a tuple, not {paths!r:.60}")
+        # Reading text runs nothing: what it names is loaded when a kernel is wanted.
+        library = KernelLibrary() if kernels is None else kernels
+        library.defer_paths(paths)
         if attributes:
             raise ValueError(f"a graph has no attribute {next(iter(attributes))!r}")
         if sub or main is None:
             graph = Graph.__new__(Graph)
-            graph._start(text_name, types, module, policy, device_graph, sub=sub)
+            graph._start(text_name, types, module, policy, device_graph, library, sub=sub)
             if main is None:
                 graph.symbol = symbol
             return graph
         if main.__dict__:
             raise ValueError("the file has several graphs that are no subgraphs")
-        main._start(name or text_name, types, module, policy, device_graph)
+        main._start(name or text_name, types, module, policy, device_graph, library)
         return main
 
     return make
 
 
-def _read(graph: Graph, name: str, path: Path, module: Module, *, sub: bool = False) -> None:
+def _read(
+    graph: Graph,
+    name: str,
+    path: Path,
+    module: Module,
+    kernels: KernelLibrary,
+    *,
+    sub: bool = False,
+) -> None:
     """Fills ``graph`` from a file of text.
 
     Raises:
         ValueError: If the file's text is malformed, or has no or several top-level graphs.
     """
-    factory = graph_factory(module, graph, name)
+    factory = graph_factory(module, graph, name, kernels)
     try:
         parse_graphs(Path(path).read_text(encoding="utf-8"), factory)
         if not graph.__dict__:
@@ -421,6 +460,7 @@ def _copy(graph: Graph, module: Module, done: dict[int, Graph], *, sub: bool) ->
         module,
         graph.strict_device_placement,
         graph.is_device_graph,
+        graph.kernels,
         sub=sub,
     )
     done[id(graph)] = new

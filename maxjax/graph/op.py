@@ -30,9 +30,11 @@ from maxjax.graph.value import Value, make_value
 
 if TYPE_CHECKING:
     from maxjax.graph.ir import Block
+    from maxjax.kernels import Kernel
 
 __all__ = [
     "OPS",
+    "LoweringError",
     "Op",
     "RegionOp",
     "Runner",
@@ -50,11 +52,15 @@ OPS: dict[str, type[Op]] = {}
 _REFUSALS = (ValueError, TypeError, IndexError, NotImplementedError, RuntimeError, AssertionError)
 
 
-class SizeError(ValueError):
-    """A size that is known only now is not what the op needs; raised by ``lower`` and ``at``.
+class LoweringError(ValueError):
+    """An op cannot be lowered; raised by ``lower`` and ``at``.
 
     Its text is one short sentence: the lowering adds the op, its operands and its place.
     """
+
+
+class SizeError(LoweringError):
+    """A size that is known only now is not what the op needs."""
 
 
 def describe(types: Any) -> str:
@@ -203,7 +209,29 @@ class State(Protocol):
 
 
 class Runner(Protocol):
-    """Runs blocks and graphs, while the graph that owns or calls them is lowered."""
+    """Runs blocks, graphs and kernels, while the graph that owns or calls them is lowered."""
+
+    @property
+    def node(self) -> Node:
+        """The node that is lowered."""
+        ...
+
+    @property
+    def sizes(self) -> Mapping[str, Any]:
+        """A number, or a JAX symbolic dimension, for each symbolic name that is known so far."""
+        ...
+
+    def agree(self, declared: Type, shape: tuple[Any, ...]) -> str | None:
+        """Binds the names that are new in a type; what is wrong with a shape for it, or None."""
+        ...
+
+    def kernel(self, name: str) -> Kernel:
+        """The custom kernel of that name.
+
+        Raises:
+            LoweringError: If there is none.
+        """
+        ...
 
     def block(self, index: int, *arguments: Any) -> tuple[Any, ...]:
         """The outputs of the op's block with this index."""
@@ -232,7 +260,7 @@ class StateOp(Op, abstract=True):
 
 
 class RegionOp(Op, abstract=True):
-    """An op that owns blocks or calls another graph."""
+    """An op that owns blocks, or calls another graph or a kernel."""
 
     @abstractmethod
     def lower(self, run: Runner, state: State, *operands: Any) -> Any:

@@ -14,12 +14,13 @@ import jax
 from maxjax.graph.dim import UnboundDimError
 from maxjax.graph.graph import Graph
 from maxjax.graph.ir import Block, Node
-from maxjax.graph.op import RegionOp, SizeError, StateOp, describe
+from maxjax.graph.op import LoweringError, RegionOp, StateOp, describe
 from maxjax.graph.ops.buffer import BufferLoad
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import Value
+from maxjax.kernels import Kernel
 from maxjax.lower.dims import Sizes
 
 __all__ = ["LoweredFunction", "to_jax"]
@@ -179,8 +180,8 @@ class _Run:
                     result = at.lower(self.state, *operands)
                 else:
                     result = at.lower(*operands)
-        except SizeError as e:
-            raise _failed(node, str(e)) from None
+        except LoweringError as e:
+            raise _failed(node, str(e)) from e.__cause__
         except UnboundDimError as e:
             raise _failed(node, f"{e}: use a number or a dimension of an input") from None
         if len(node.results) == 1 and not isinstance(result, (tuple, list)):
@@ -225,21 +226,34 @@ class _State:
 
 
 class _Runner:
-    """Runs the blocks and graphs of one node."""
+    """Runs the blocks, graphs and kernels of one node."""
 
     def __init__(self, run: _Run, node: Node) -> None:
         self._run = run
-        self._node = node
+        self.node = node
+
+    @property
+    def sizes(self) -> Mapping[str, Any]:
+        return self._run.sizes
+
+    def agree(self, declared: Type, shape: tuple[Any, ...]) -> str | None:
+        return self._run.sizes.agree(declared, shape)
+
+    def kernel(self, name: str) -> Kernel:
+        try:
+            return self._run.graph.kernels.find(name)
+        except ValueError as e:
+            raise LoweringError(str(e)) from None
 
     def block(self, index: int, *arguments: Any) -> tuple[Any, ...]:
-        block = self._node.regions[index]
+        block = self.node.regions[index]
         for value, array in zip(block.arguments, arguments, strict=True):
             self._run.arrays[id(value)] = array
         return tuple(self._run.block(block))
 
     def written(self) -> list[_Handle]:
         found: dict[int, _Handle] = {}
-        for region in self._node.regions:
+        for region in self.node.regions:
             for node in region.walk():
                 if not isinstance(node.op, BufferLoad):
                     for operand in node.operands:
