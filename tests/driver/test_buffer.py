@@ -4,6 +4,7 @@
 import copy
 import pickle
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -115,7 +116,9 @@ def test_what_is_done_to_a_handed_out_array_is_no_matter():
     b = Buffer.from_numpy(a)
     out = b.to_numpy()
     out.flags.writeable = a.flags.writeable = False
-    out.shape = (12,)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # from NumPy 2.5 on
+        out.shape = (12,)
     b[0, 0] = 5
     assert b.shape == (3, 4) and out[0] == 5
 
