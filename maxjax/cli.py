@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
 import json
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -23,6 +21,8 @@ from rich.table import Table
 from rich.text import Text
 
 from maxjax import __version__
+from maxjax._cli_generate import generate
+from maxjax._example import load_example
 
 __all__ = ["main"]
 
@@ -58,6 +58,9 @@ Examples:
 @click.version_option(__version__, prog_name="maxjax")
 def main() -> None:
     """The MAX Python graph API on JAX."""
+
+
+main.add_command(generate)
 
 
 @main.command(epilog=_EXAMPLES)
@@ -136,40 +139,13 @@ class _Result:
         }
 
 
-def _example(name: str) -> Any:
-    """The package of an example: inside an installed maxjax, or beside it in a checkout.
-
-    Raises:
-        ModuleNotFoundError: If it is in neither place.
-    """
-    # Not below `maxjax` and not `examples`: an example's frames are a user's, for locations, and
-    # any project may have a package called examples.
-    package = f"maxjax_{name}"
-    if package in sys.modules:
-        return sys.modules[package]
-    here = Path(__file__).parent
-    for folder in (here / "_examples" / name, here.parent / "examples" / name):
-        spec = importlib.util.spec_from_file_location(
-            package, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        if (folder / "__init__.py").is_file() and spec is not None and spec.loader is not None:
-            module = sys.modules[package] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
-            return module
-    raise ModuleNotFoundError(
-        f"this installation of maxjax lacks the example {name!r}; install maxjax again, or run "
-        "from a checkout",
-        name="examples",
-    )
-
-
 def _encode(sentences: Sequence[str], status: Console) -> _Result:
     """Builds, compiles and runs the encoder.
 
     Raises:
         ModuleNotFoundError: If the model's files or the tokenizer are not installed.
     """
-    example = _example("minilm").__name__
+    example = load_example("minilm").__name__
     with status.status("Loading JAX ..."):
         # Here and not at the head of the file, for a quick --help.
         from maxjax.engine import InferenceSession

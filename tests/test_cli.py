@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 import maxjax
-from maxjax import cli
+from maxjax import _example, cli
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -219,7 +219,7 @@ def test_without_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_the_example(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "maxjax" / "cli.py"))
+    monkeypatch.setattr(_example, "__file__", str(tmp_path / "maxjax" / "_example.py"))
     monkeypatch.delitem(sys.modules, "maxjax_minilm", raising=False)
     result = maxjax_command("demo")
     assert result.exit_code == 1
@@ -234,9 +234,9 @@ def test_examples_are_found_in_a_wheel_and_in_a_checkout(
     folder.mkdir(parents=True)
     (folder / "__init__.py").write_text("from .part import ANSWER\n")
     (folder / "part.py").write_text("ANSWER = 42\n")
-    monkeypatch.setattr(cli, "__file__", str(tmp_path / "maxjax" / "cli.py"))
+    monkeypatch.setattr(_example, "__file__", str(tmp_path / "maxjax" / "_example.py"))
     try:
-        assert cli._example("tiny").ANSWER == 42
+        assert _example.load_example("tiny").ANSWER == 42
     finally:
         for name in "maxjax_tiny", "maxjax_tiny.part":
             sys.modules.pop(name, None)

