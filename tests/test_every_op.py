@@ -16,6 +16,7 @@ import jax.export
 import numpy as np
 import pytest
 
+import maxjax
 from maxjax.driver import Buffer
 from maxjax.dtype import DType
 from maxjax.engine import InferenceSession
@@ -40,6 +41,16 @@ from maxjax.lower import to_jax
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
 SIZES = {"n": 5, "m": 3, "k": 2}
 CPU = DeviceRef.CPU()
+
+
+@maxjax.kernel("every_op.double")
+def _double(x, *, offset):
+    return x * 2 + offset
+
+
+@maxjax.kernel("every_op.push")
+def _push(state, x, *, results):
+    return x - state, (state + x).astype(results[1].dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,6 +112,22 @@ def _create(x):
 def _print(x):
     ops.print(x, "x")
     return x
+
+
+def _kernel(x):
+    return ops.custom("every_op.double", CPU, [x], [x.type], {"offset": 1.5})
+
+
+def _kernel_in_place(b, x):
+    return [*ops.inplace_custom("every_op.push", CPU, [b, x], [x.type]), b]
+
+
+def _launches(x, y, b):
+    def body(v, state):
+        state[...] = state[...] + v
+        return v * 2
+
+    return [*ops.parallel([[x, y]], body, buffers=[b, b], result_types=[[x.type] * 2])[0], b]
 
 
 UNARY = (
@@ -293,6 +320,10 @@ SAMPLES: dict[str, list[Sample]] = {
     # control flow
     "cond": [use(_branch, "bool[]", FLOATS)],
     "while_loop": [use(_loop, "si64[]", FLOATS, "buffer f32[4]")],
+    "parallel": [use(_launches, FLOATS, FLOATS, "buffer f32[n, 4]")],
+    # custom kernels
+    "custom": [use(_kernel, FLOATS)],
+    "inplace_custom": [use(_kernel_in_place, "buffer f32[n, 4]", FLOATS)],
     "buffer_load": [use(lambda b: b[...] * 2, "buffer f32[n, 4]")],
     "buffer_store": [use(_store, "buffer f32[n, 4]", FLOATS)],
 }

@@ -70,6 +70,7 @@ class InferenceSession:
         *,
         custom_extensions: CustomExtensions | None = None,
         weights_registry: Mapping[str, Any] | None = None,
+        tile_based_fusion: bool = False,
     ) -> Model:
         """A model of one graph.
 
@@ -78,6 +79,7 @@ class InferenceSession:
             custom_extensions: Paths of more custom kernels, which the graph's library loads.
             weights_registry: An array (NumPy, JAX, ``Buffer``, DLPack, weights of a file) for
                 each weight name.
+            tile_based_fusion: Accepted; XLA decides.
 
         Raises:
             RuntimeError: If ``model`` is none of these, or the graph has no outputs yet.
@@ -98,6 +100,7 @@ class InferenceSession:
         *,
         custom_extensions: CustomExtensions | None = None,
         weights_registry: Mapping[str, Any] | None = None,
+        tile_based_fusion: bool = False,
     ) -> dict[str, Model]:
         """A model per graph, by name.
 

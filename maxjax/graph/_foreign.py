@@ -23,6 +23,8 @@ import ctypes
 import hashlib
 import inspect
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -47,8 +49,9 @@ _NUMBERS = {
 }
 _TYPES = (*_NUMBERS, "string", "dtype")
 
-# Handlers stay in memory for as long as programs may call them.
-_OPEN: list[ctypes.CDLL] = []
+# Handlers stay in memory for as long as programs may call them: for good.
+_OPEN: dict[Path, tuple[str, ctypes.CDLL]] = {}
+_REGISTERED: set[str] = set()
 
 
 def load_library(path: Path) -> dict[str, Kernel]:
@@ -62,25 +65,47 @@ def load_library(path: Path) -> dict[str, Kernel]:
             lacks a symbol.
     """
     described = _manifest(path)
-    # XLA knows a target by its name alone, for the whole process and in saved programs.
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    try:
-        library = ctypes.CDLL(os.fspath(path))
-    except OSError as e:
-        raise ValueError(f"{path} cannot be loaded as a shared library: {e}") from None
+    content = hashlib.sha256(path.read_bytes())
+    library = _open(path, content.hexdigest())
     handlers = {
         name: {p: _handler(library, path, name, s) for p, s in entry["symbols"].items()}
         for name, entry in described.items()
     }
-    _OPEN.append(library)
     kernels = {}
     for name, entry in described.items():
-        target = f"{name}@{digest}"
-        for platform, handler in handlers[name].items():
-            jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform=platform)
+        # XLA knows a handler by this name alone, in the whole process and in saved programs.
+        digest = content.copy()
+        digest.update(repr(sorted(entry["symbols"].items())).encode())
+        target = f"{name}@{digest.hexdigest()[:16]}"
+        if target not in _REGISTERED:
+            for platform, handler in handlers[name].items():
+                jax.ffi.register_ffi_target(target, jax.ffi.pycapsule(handler), platform=platform)
+            _REGISTERED.add(target)
         function = _function(name, target, entry["attributes"], entry["aliases"])
         kernels[name] = Kernel(name, function, None, os.fspath(path))
     return kernels
+
+
+def _open(path: Path, digest: str) -> ctypes.CDLL:
+    """A library, opened.
+
+    Raises:
+        ValueError: If it cannot be.
+    """
+    known = _OPEN.get(path)
+    if known is not None and known[0] == digest:
+        return known[1]
+    try:
+        if known is None:
+            library = ctypes.CDLL(os.fspath(path))
+        else:
+            # The system goes by the path, and would give back what was there before.
+            with tempfile.TemporaryDirectory() as folder:
+                library = ctypes.CDLL(shutil.copy(path, folder))
+    except OSError as e:
+        raise ValueError(f"{path} cannot be loaded as a shared library: {e}") from None
+    _OPEN[path] = digest, library
+    return library
 
 
 def _handler(library: ctypes.CDLL, path: Path, name: str, symbol: str) -> Any:
@@ -113,6 +138,8 @@ def _manifest(path: Path) -> dict[str, dict[str, Any]]:
             "    symbols: {cpu: MyKernel}\n"
             "    attributes: {scale: float32}"
         ) from None
+    except UnicodeDecodeError as e:
+        raise ValueError(f"{manifest}: {e}") from None
     try:
         content = yaml.safe_load(text)
         kernels = _mapping(content, "the manifest").get("kernels")

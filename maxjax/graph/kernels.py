@@ -97,14 +97,10 @@ class KernelLibrary:
             self._waiting.remove(path)
 
     def defer_paths(self, paths: CustomExtensions) -> None:
-        """Remembers paths, to load them when a kernel is wanted that is not there yet."""
+        """Remembers paths, to load them in order until a kernel that is wanted is there."""
         for path in absolute(paths):
             if path not in (*self._paths, *self._waiting):
                 self._waiting.append(path)
-
-    def _complete(self) -> None:
-        for path in list(self._waiting):
-            self.add_path(path)
 
     def library_paths(self) -> list[Path]:
         """The paths, absolute, in the order they were added."""
@@ -122,12 +118,17 @@ class KernelLibrary:
 
     def __contains__(self, kernel: object) -> bool:
         if kernel not in self._kernels:
-            self._complete()
+            self._load_until(kernel)
         return kernel in self._kernels
 
     def __iter__(self) -> Iterator[str]:
-        self._complete()
+        self._load_until(None)
         return iter(self._kernels)
+
+    def _load_until(self, kernel: object) -> None:
+        with _LOADING:
+            while self._waiting and kernel not in self._kernels:
+                self.add_path(self._waiting[0])
 
     def has_shape_function(self, kernel: str) -> bool:
         """Whether a kernel has a function that gives the shapes of its results.

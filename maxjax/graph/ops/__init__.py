@@ -10,6 +10,7 @@ from maxjax.graph.ops.call import *
 from maxjax.graph.ops.cast import *
 from maxjax.graph.ops.constant import *
 from maxjax.graph.ops.control import *
+from maxjax.graph.ops.custom import *
 from maxjax.graph.ops.debug import *
 from maxjax.graph.ops.elementwise import *
 from maxjax.graph.ops.extend import *
@@ -24,6 +25,7 @@ from maxjax.graph.ops.reduction import *
 from maxjax.graph.ops.select import *
 from maxjax.graph.ops.shape import *
 from maxjax.graph.ops.slicing import *
+from maxjax.graph.ops.streams import *
 from maxjax.graph.ops.transcendental import *
 from maxjax.graph.ops.unary import *
 from maxjax.graph.value import TensorValue
