@@ -114,6 +114,16 @@ def _print(x):
     return x
 
 
+def _drawn(draw, description):
+    """Two draws of that type, seeded with the first input."""
+
+    def build(seed, *rest):
+        ops.random.set_seed(seed)
+        return draw(_type(description)), draw(_type(description))
+
+    return build
+
+
 def _kernel(x):
     return ops.custom("every_op.double", CPU, [x], [x.type], {"offset": 1.5})
 
@@ -294,6 +304,12 @@ SAMPLES: dict[str, list[Sample]] = {
         use(lambda x, i: ops.gather(x, i, axis=0), FLOATS, "si64[m]"),
         use(lambda x, i: ops.gather(x, i, axis=-1), FLOATS, "si32[k, 2]"),
     ],
+    "gather_nd": [
+        use(ops.gather_nd, FLOATS, "si64[m, 1]"),
+        use(ops.gather_nd, "si32[n, 4, 2]", "si32[k, m, 3]"),
+        use(lambda x, i: ops.gather_nd(x, i, batch_dims=1), "f32[n, 4, m]", "si64[n, 3, 1]"),
+        use(lambda x, i: ops.gather_nd(x, i, batch_dims=1), FLOATS, "ui8[n, m, 0]"),
+    ],
     "where": [
         use(ops.where, BOOLS, FLOATS, "f32[4]"),
         use(lambda c, x: ops.where(c, x, 0), "bool[n, 1]", INTS),
@@ -316,6 +332,84 @@ SAMPLES: dict[str, list[Sample]] = {
         use(lambda: ops.range(0, 10, 3, dtype=DType.int32, device=CPU)),
         use(lambda x: ops.range(0, Dim("n") * 2, 2, dtype=DType.int64, device=CPU), FLOATS),
         use(lambda x: ops.range(0, Dim("n"), dtype=DType.float32, device=CPU), FLOATS),
+    ],
+    # putting
+    **{
+        name: [
+            use(lambda x, u, i, f=f: f(x, u, i, axis=0), FLOATS, "f32[m, 4]", "si64[m, 4]"),
+            use(f, "bf16[n, m, 4]", "bf16[n, m, k]", "si32[n, m, k]"),
+            use(lambda x, u, i, f=f: f(x, u, i, 0), "bool[n]", "bool[m]", "si64[m]"),
+        ]
+        for name, f in {
+            "scatter": ops.scatter,
+            "scatter_add": ops.scatter_add,
+            "scatter_max": ops.scatter_max,
+            "scatter_min": ops.scatter_min,
+            "scatter_mul": ops.scatter_mul,
+        }.items()
+    },
+    **{
+        name: [
+            use(f, FLOATS, "f32[m, 4]", "si64[m, 1]"),
+            use(f, "f16[n, 4, m]", "f16[k, 2, m]", "si32[k, 2, 2]"),
+            use(f, "si64[n, m]", "si64[k]", "si64[k, 2]"),
+            use(f, FLOATS, "f32[3, n, 4]", "si64[3, 0]"),
+        ]
+        for name, f in {
+            "scatter_nd": ops.scatter_nd,
+            "scatter_nd_add": ops.scatter_nd_add,
+            "scatter_nd_max": ops.scatter_nd_max,
+            "scatter_nd_min": ops.scatter_nd_min,
+            "scatter_nd_mul": ops.scatter_nd_mul,
+        }.items()
+    },
+    "masked_scatter": [
+        use(lambda x, m, u: ops.masked_scatter(x, m, u, "m"), FLOATS, "bool[4]", "f32[m]"),
+        use(lambda x, m, u: ops.masked_scatter(x, m, u, "hits"), INTS, INTS, "si32[m, 2]"),
+    ],
+    # sorting
+    **{
+        name: [
+            use(lambda x, f=f: f(x, 2), FLOATS),
+            use(lambda x, f=f: f(x, 2, axis=0), "f64[n, m]"),
+            use(lambda x, f=f: f(x, 2, axis=-2), "si32[n, m, 2]"),
+            use(lambda x, f=f: f(x, 1), "bf16[n]"),
+            use(lambda x, f=f: f(x, 3), BOOLS),
+            use(lambda x, f=f: f(x, 0), "ui64[n, 4]"),
+        ]
+        for name, f in {"top_k": ops.top_k, "bottom_k": ops.bottom_k}.items()
+    },
+    "argsort": [
+        use(lambda x: (ops.argsort(x), ops.argsort(x, ascending=False)), t)
+        for t in ("f32[n]", "f16[n]", "f64[5]", "si64[n]", "bool[n]")
+    ],
+    # matrices
+    "band_part": [
+        use(lambda x: ops.band_part(x, 1, 0), FLOATS),
+        use(lambda x: ops.band_part(x, num_upper=1, exclude=True), "si8[k, n, m]"),
+    ],
+    "nonzero": [
+        use(lambda x: ops.nonzero(x, 7), FLOATS),
+        use(lambda x: ops.nonzero(x, "n"), "si32[n, m, 2]"),
+    ],
+    # complex numbers and spectra
+    "complex_mul": [
+        use(ops.complex.mul, "f32[n, 4, 2]", "f32[4, 2]"),
+        use(ops.complex.mul, "si32[n, 1, 2]", "si32[m, 2]"),
+    ],
+    "irfft": [
+        use(lambda x: (ops.irfft(x), ops.irfft(x, 3, normalization="ortho")), FLOATS),
+        use(lambda x: ops.irfft(x, axis=0, input_is_complex=True), "f32[3, n, 2]"),
+    ],
+    # random numbers
+    "random_seed": [use(_drawn(ops.random.uniform, "f32[n, m]"), "si64[]", "f32[n, m]")],
+    "random_uniform": [
+        use(_drawn(ops.random.uniform, t), "ui64[1]", "f32[n]")
+        for t in ("f32[n, 4]", "f64[n]", "bf16[n, 2]", "si8[n, n]")
+    ],
+    "random_normal": [
+        use(_drawn(ops.random.normal, t), "ui64[1]", "f32[n]")
+        for t in ("f32[n, 4]", "f64[n]", "f16[3]", "si32[n]")
     ],
     # control flow
     "cond": [use(_branch, "bool[]", FLOATS)],

@@ -37,6 +37,7 @@ FILES = (
     "ops_reduction",
     "ops_shape",
     "ops_linalg",
+    "ops_indexing",
     "ops_control",
 )
 

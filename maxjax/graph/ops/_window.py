@@ -19,7 +19,7 @@ from maxjax.graph.dim import Dim
 from maxjax.graph.op import SizeError
 from maxjax.graph.ops._index import is_value
 
-__all__ = ["Windows", "int64", "select", "wrap_index"]
+__all__ = ["Windows", "holds", "int64", "select", "wrap_index"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -195,8 +195,12 @@ def select(
     return Windows(tuple(axes), tuple(new_axes))
 
 
-def _holds(condition: Callable[[], Any], problem: str) -> None:
-    """Refuses what is not so, or cannot be told for symbolic sizes."""
+def holds(condition: Callable[[], Any], problem: str) -> None:
+    """Refuses what is not so, or cannot be told for symbolic sizes.
+
+    Raises:
+        SizeError: If ``condition`` is False, or inconclusive.
+    """
     try:
         if condition():
             return
@@ -210,11 +214,11 @@ def _holds(condition: Callable[[], Any], problem: str) -> None:
 
 def _element(axis: int, at: Any, size: Any, values: Any) -> _Window:
     if is_value(at):
-        _holds(lambda: size >= 1, f"dimension {axis} has size {size}, so no index is in range")
+        holds(lambda: size >= 1, f"dimension {axis} has size {size}, so no index is in range")
         return _Window(wrap_index(next(values), size), 1, 1, size, is_one=True)
     shown = at - size if isinstance(at, int) and at < 0 else at
     problem = f"index {shown} is out of range for dimension {axis}, which has size {size}"
-    _holds(lambda: at >= 0 and at < size, problem)
+    holds(lambda: at >= 0 and at < size, problem)
     return _Window(at, 1, 1, size, is_one=True)
 
 
@@ -226,7 +230,7 @@ def _plain(axis: int, start: Any, stop: Any, step: int, size: Any) -> _Window | 
     problem = (
         f"the slice from {start} to {stop} is not inside dimension {axis}, which has size {size}"
     )
-    _holds(lambda: start >= 0 and stop >= start and size >= stop, problem)
+    holds(lambda: start >= 0 and stop >= start and size >= stop, problem)
     return _Window(start, step, _count(start, stop, step), size)
 
 
@@ -258,7 +262,7 @@ def _pair(axis: int, entry: Any, out_dim: Any, size: Any, values: Any) -> _Windo
     count = _count(first, end, step) if some else 0
     if not isinstance(out_dim, Dim):
         problem = f"the slice takes {count} elements of dimension {axis}, out_dim says {out_dim}"
-        _holds(lambda: count == out_dim, problem)
+        holds(lambda: count == out_dim, problem)
         count = out_dim
     return _Window(first if some else 0, step, count, size)
 
@@ -297,13 +301,13 @@ def _by_value(axis: int, start: Any, step: Any, count: Any, size: Any) -> _Windo
         first = int64(start)
         first = jnp.where(first < int64(0), first + int64(size), first)
     if isinstance(step, jax.Array):
-        _holds(
+        holds(
             lambda: count == 0 or size >= 1,
             f"out_dim says {count}, but dimension {axis} has size {size}",
         )
         return _Window(first, int64(step), count, size)
     reach = (count - 1) * abs(step)
-    _holds(
+    holds(
         lambda: count == 0 or size >= reach + 1,
         f"{count} elements with step {step} do not fit into dimension {axis}, which has size "
         f"{size}",
