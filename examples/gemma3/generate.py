@@ -18,9 +18,10 @@ from maxjax.graph.weights.gguf_file import GGUFFile
 from .assets import Config, model_path
 from .layers import cache_types
 from .model import build
+from .sampling import Sampling
 from .tokenizer import Decoder, Tokenizer
 
-__all__ = ["Generator"]
+__all__ = ["Generator", "Sampling"]
 
 _STEP = 64
 """Caches grow in steps of this many tokens, so that few sizes are compiled."""
@@ -32,6 +33,7 @@ class Generator:
     Args:
         device: Where it runs.
         path: The GGUF file; by default that of the installed package.
+        sampling: How tokens are drawn; None for the likeliest always.
         progress: Called after each weight that was loaded, with how many bytes are done and how
             many there are.
 
@@ -50,16 +52,18 @@ class Generator:
         self,
         device: Device | None = None,
         path: Path | None = None,
+        sampling: Sampling | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.device = device or CPU()
+        self._sampling = sampling
         path = path or model_path()
         metadata = GGUFFile(path).metadata
         self.config = Config.of(metadata)
         self.tokenizer = Tokenizer(metadata)
         weights = load_weights([path])
         self.ref = DeviceRef.from_device(self.device)
-        module = build(weights, self.config, self.ref)
+        module = build(weights, self.config, self.ref, draws=sampling is not None)
         registry = _on(self.device, weights.allocated_weights, progress)
         self.models: dict[str, Model] = InferenceSession([self.device]).load_all(
             module, weights_registry=registry
@@ -75,7 +79,7 @@ class Generator:
         ]
 
     def tokens(self, prompts: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
-        """The tokens that follow, those that score highest.
+        """The tokens that follow.
 
         Args:
             prompts: The ids of each prompt; at least one id each.
@@ -106,11 +110,15 @@ class Generator:
         for row, start, prompt in zip(padded, starts, prompts, strict=True):
             row[start:] = prompt
         caches = self.caches(len(prompts), context)
-        _, best = self.models["prefill"](padded, starts, *caches)
-        yield best.to_numpy()[:, 0].tolist()
+        _, token = self.models["prefill"](padded, starts, *caches, *self._numbers(0))
+        yield token.to_numpy()[:, 0].tolist()
         for place in range(longest, longest + count - 1):
-            _, best = self.models["decode"](best, starts, np.int64(place), *caches)
-            yield best.to_numpy()[:, 0].tolist()
+            numbers = self._numbers(place)
+            _, token = self.models["decode"](token, starts, np.int64(place), *caches, *numbers)
+            yield token.to_numpy()[:, 0].tolist()
+
+    def _numbers(self, step: int) -> tuple[np.generic, ...]:
+        return self._sampling.inputs(step) if self._sampling is not None else ()
 
     def ids(self, prompt: str, count: int) -> Iterator[int]:
         """The ids that follow a prompt: at most ``count``, and none from the end of the text on."""

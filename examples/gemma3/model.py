@@ -2,8 +2,8 @@
 """The network as two graphs, a MAX program but for the name of the package it imports.
 
 ``prefill`` reads prompts and fills the caches; ``decode`` goes one token further. Both give the
-scores of the next token, and the token that scores highest. Texts of different length are padded
-on the left, so that all of them end at the same place of the caches.
+scores of the next token, and a token: the likeliest, or one that was drawn. Texts of different
+length are padded on the left, so that all of them end at the same place of the caches.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from maxjax.graph.weights import Weights
 
 from .assets import Config
 from .layers import Embedding, Layer, Norm, Rope, attention_bias, cache_types
+from .sampling import draw, input_types, likeliest
 
 __all__ = ["Gemma3", "build"]
 
@@ -61,8 +62,8 @@ class Gemma3:
         starts: TensorValue,
         caches: list[BufferValue],
         place: TensorValue | None,
-    ) -> tuple[TensorValue, TensorValue]:
-        """The scores of the token after the last, and the one that scores highest.
+    ) -> TensorValue:
+        """The scores of the token after the last.
 
         Args:
             tokens: ``(batch, seq)``.
@@ -71,7 +72,7 @@ class Gemma3:
             place: The place of the one token; None for prompts, which begin at 0.
 
         Returns:
-            float32 of shape ``(batch, vocabulary)``, and int64 of shape ``(batch, 1)``.
+            float32 of shape ``(batch, vocabulary)``.
         """
         c = self.config
         seq, context = tokens.shape[1], caches[0].shape[2]
@@ -88,8 +89,7 @@ class Gemma3:
             body = self._body(self.kinds[i], [v.type for v in operands])
             (x,) = ops.call(body, *operands, prefix=f"blk.{i}.")
             x = x.tensor
-        scores = self.embedding.scores(self._last(x))
-        return scores, ops.argmax(scores, axis=-1)
+        return self.embedding.scores(self._last(x))
 
     def _places(self, count):
         return ops.range(0, count, 1, out_dim=count, dtype=DType.int64, device=self.device)
@@ -107,27 +107,34 @@ class Gemma3:
         return known[0] if known else graph.add_subgraph(name, self.bodies[kind], types)
 
 
-def build(weights: Weights, config: Config, device: DeviceRef) -> Module:
+def build(weights: Weights, config: Config, device: DeviceRef, *, draws: bool = False) -> Module:
     """The graphs ``prefill`` and ``decode``, for any number of texts and any length.
 
     Inputs of both are ``tokens`` and ``starts``, as `Gemma3` takes them, ``decode`` also
-    ``place``, an int64 scalar; then the caches, which are written in place.
+    ``place``, an int64 scalar; then the caches, which are written in place; and at last, where
+    tokens are drawn, `Sampling.inputs`. The outputs are the scores of the next token, float32 of
+    shape ``[batch, vocabulary]``, and the token, int64 of shape ``[batch, 1]``.
 
     Args:
         weights: The checkpoint.
         config: The sizes of the network.
         device: Where it runs.
+        draws: Whether the token is drawn, and not the likeliest.
     """
     gemma = Gemma3(weights, config, device)
     module = Module()
     starts = TensorType(DType.int64, ["batch"], device)
     place = TensorType(DType.int64, [], DeviceRef.CPU())
     caches = cache_types(config, device) * config.layers
+    sampling = input_types(device) if draws else []
     for name, seq, more in (("prefill", "seq", []), ("decode", 1, [place])):
         tokens = TensorType(DType.int64, ["batch", seq], device)
-        with Graph(name, input_types=[tokens, starts, *more, *caches], module=module) as graph:
+        types = [tokens, starts, *more, *caches, *sampling]
+        with Graph(name, input_types=types, module=module) as graph:
             first, second, *rest = graph.inputs
             at = rest.pop(0).tensor if more else None
-            buffers = [v.buffer for v in rest]
-            graph.output(*gemma(first.tensor, second.tensor, buffers, at))
+            buffers = [v.buffer for v in rest[: len(caches)]]
+            scores = gemma(first.tensor, second.tensor, buffers, at)
+            numbers = [v.tensor for v in rest[len(caches) :]]
+            graph.output(scores, draw(scores, *numbers) if draws else likeliest(scores))
     return module

@@ -7,7 +7,7 @@ import pathlib
 import numpy as np
 import pytest
 
-from examples.gemma3.generate import Generator
+from examples.gemma3.generate import Generator, Sampling
 
 GOLDEN = pathlib.Path(__file__).parents[2] / "golden"
 PROMPTS = json.loads((GOLDEN / "gemma3_270m.json").read_text())
@@ -119,3 +119,12 @@ def test_refused(generator):
 def test_a_text_ends_at_its_end(generator, monkeypatch):
     monkeypatch.setattr(generator, "tokens", lambda prompts, count: iter([[818], [1], [818]]))
     assert list(generator.ids("x", 3)) == [818]
+
+
+@pytest.mark.slow
+def test_drawn_tokens():
+    drawing = Generator(sampling=Sampling(temperature=1.5, top_k=1))
+    assert list(drawing.ids(PROMPTS[0]["prompt"], 5)) == RECORDED["greedy0"][:5].tolist()
+    free = Generator(sampling=Sampling(temperature=1.5, seed=1))
+    one, two = (list(free.ids(PROMPTS[0]["prompt"], 16)) for _ in range(2))
+    assert one == two != RECORDED["greedy0"].tolist()
