@@ -411,6 +411,25 @@ SAMPLES: dict[str, list[Sample]] = {
         use(_drawn(ops.random.normal, t), "ui64[1]", "f32[n]")
         for t in ("f32[n, 4]", "f64[n]", "f16[3]", "si32[n]")
     ],
+    # convolutions and resizing
+    "conv2d": [
+        use(
+            lambda x, f: ops.conv2d(x, f, padding=(1, 1, 1, 1)),
+            "f32[n, 6, 7, 2]",
+            "f32[3, 3, 2, 4]",
+        ),
+        use(lambda x, f: ops.conv2d(x, f, (2, 1), groups=2), "f32[n, 6, 7, 4]", "f32[2, 3, 2, 6]"),
+    ],
+    "conv3d": [use(ops.conv3d, "f32[n, 3, 4, 5, 2]", "f32[2, 2, 3, 2, 3]")],
+    "conv2d_transpose": [
+        use(lambda x, f: ops.conv2d_transpose(x, f, (2, 2)), "f32[n, 3, 4, 2]", "f32[2, 3, 5, 2]")
+    ],
+    "resize_linear": [
+        use(lambda x: ops.resize_linear(x, ["n", 2, 6, 7]), "f32[n, 2, 3, 4]"),
+        use(lambda x: ops.resize_linear(x, ["n", 2, 2, 2], 1, True), "f32[n, 2, 3, 4]"),
+    ],
+    "resize_nearest": [use(lambda x: ops.resize_nearest(x, ["n", 2, 6, 7]), "f32[n, 2, 3, 4]")],
+    "resize_bicubic": [use(lambda x: ops.resize_bicubic(x, ["n", 2, 6, 7]), "f32[n, 2, 3, 4]")],
     # control flow
     "cond": [use(_branch, "bool[]", FLOATS)],
     "while_loop": [use(_loop, "si64[]", FLOATS, "buffer f32[4]")],

@@ -39,6 +39,7 @@ FILES = (
     "ops_linalg",
     "ops_indexing",
     "ops_control",
+    "ops_nn",
 )
 
 

@@ -13,6 +13,7 @@ from maxjax.graph.ops.cast import *
 from maxjax.graph.ops.complex import as_interleaved_complex as as_interleaved_complex
 from maxjax.graph.ops.constant import *
 from maxjax.graph.ops.control import *
+from maxjax.graph.ops.convolution import *
 from maxjax.graph.ops.custom import *
 from maxjax.graph.ops.debug import *
 from maxjax.graph.ops.elementwise import *
@@ -26,6 +27,7 @@ from maxjax.graph.ops.quantized import *
 from maxjax.graph.ops.range import *
 from maxjax.graph.ops.rebind import *
 from maxjax.graph.ops.reduction import *
+from maxjax.graph.ops.resize import *
 from maxjax.graph.ops.scatter import *
 from maxjax.graph.ops.scatter_nd import *
 from maxjax.graph.ops.select import *
