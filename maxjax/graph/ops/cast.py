@@ -37,6 +37,10 @@ def convert(x: jax.Array, dtype: DType) -> jax.Array:
     """
     if dtype is DType.bool:
         return x != jnp.zeros((), x.dtype)
+    if x.dtype == jnp.bool_ and dtype.is_float():
+        # XLA makes a choice between y and 0 of a product of y and a converted bool: NaN * 0 would
+        # be 0, but only where both are compiled together.
+        return jnp.where(x, jnp.ones((), dtype.np), jnp.zeros((), dtype.np))
     return jax.lax.convert_element_type(x, dtype.np)
 
 

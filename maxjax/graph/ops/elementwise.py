@@ -133,11 +133,25 @@ class Pow(Stepwise):
         if is_float(x):
             return jax.lax.pow(x, y)
         if not jnp.issubdtype(x.dtype, jnp.signedinteger):
-            return jnp.power(x, y)
-        positive = jnp.power(x, jnp.maximum(y, 0))
+            return _power(x, y)
+        positive = _power(x, jnp.maximum(y, 0))
         odd = (y & 1) == 1
         unit = jnp.where(x == 1, x, jnp.where(x == -1, jnp.where(odd, x, -x), 0))
         return jnp.where(y < 0, unit, positive)
+
+
+def _power(x: jax.Array, y: jax.Array) -> jax.Array:
+    """The power of integers, ``y`` being 0 or more; it wraps around."""
+    # jnp.power looks at the six lowest bits of y; beyond these there is seldom anything to do.
+    y_high, x_64 = y >> 6, jnp.power(x, jnp.full_like(x, 32))
+    x_64 = x_64 * x_64
+
+    def square_and_multiply(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        result, base, left = carry
+        return jnp.where((left & 1) == 1, result * base, result), base * base, left >> 1
+
+    start = (jnp.power(x, y & 63), x_64, y_high)
+    return jax.lax.while_loop(lambda c: jnp.any(c[2] != 0), square_and_multiply, start)[0]
 
 
 class Maximum(Binary):

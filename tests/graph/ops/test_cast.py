@@ -132,3 +132,10 @@ def test_a_transfer_moves_the_type(x):
     assert ops.transfer_to(x, DeviceRef.GPU(1)).type == TensorType(
         DType.float32, ["n"], DeviceRef.GPU(1)
     )
+
+
+@pytest.mark.parametrize("kind", FLOATS[:4])
+def test_a_bool_beside_a_float_is_a_number_and_no_choice(run, kind):
+    x = np.array([np.nan, np.inf, 2, 2], kind)
+    (out,) = run(lambda x, b: x * b, x, np.array([False, False, False, True]))
+    np.testing.assert_array_equal(out.astype(np.float64), [np.nan, np.nan, 0, 2])

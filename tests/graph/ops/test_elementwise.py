@@ -144,6 +144,19 @@ def test_integer_powers(run):
     np.testing.assert_array_equal(out, [0, 0, 1, -1, 1, 1, 81])
 
 
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int64, np.uint64])
+def test_integer_powers_wrap_around_for_large_exponents(run, dtype):
+    base = np.array([2, 3, 3, 5, 2, 1], dtype)
+    exponents = [64, 65, 100, 127, 63, 64]
+    if np.iinfo(dtype).bits == 64:
+        exponents[2:4] = [1345485433, 2**63 - 1]
+    (out,) = run(ops.pow, base, np.array(exponents, dtype))
+    # In Python's integers, cut off at the end.
+    bits = 2 ** np.iinfo(dtype).bits
+    exact = [pow(int(b), e, bits) for b, e in zip(base, exponents, strict=True)]
+    np.testing.assert_array_equal(out, np.array(exact, np.uint64).astype(dtype))
+
+
 def test_a_float_divided_by_zero(run):
     (out,) = run(lambda x: x / 0.0, np.float32([1, -1, 0]))
     np.testing.assert_array_equal(out, np.float32([np.inf, -np.inf, np.nan]))
