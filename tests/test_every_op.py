@@ -35,7 +35,7 @@ from maxjax.graph.ir import Node
 from maxjax.graph.op import OPS, RegionOp, StateOp
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.quantization import GGUFEncoding, QuantizationEncoding
-from maxjax.graph.type import parse_type
+from maxjax.graph.type import ConvInputLayout, FilterLayout, parse_type
 from maxjax.lower import to_jax
 
 PLATFORMS = ("cpu", "cuda", "rocm", "tpu")
@@ -411,25 +411,102 @@ SAMPLES: dict[str, list[Sample]] = {
         use(_drawn(ops.random.normal, t), "ui64[1]", "f32[n]")
         for t in ("f32[n, 4]", "f64[n]", "f16[3]", "si32[n]")
     ],
-    # convolutions and resizing
+    # images
     "conv2d": [
+        use(lambda x, f: ops.conv2d(x, f), "f32[k, n, m, 4]", "f32[2, 1, 4, 6]"),
         use(
-            lambda x, f: ops.conv2d(x, f, padding=(1, 1, 1, 1)),
-            "f32[n, 6, 7, 2]",
-            "f32[3, 3, 2, 4]",
+            lambda x, f, b: ops.conv2d(x, f, (2, 1), (1, 2), (1, 0, 2, 1), 2, b),
+            "bf16[k, n, 7, 4]",
+            "bf16[2, 3, 2, 6]",
+            "bf16[6]",
         ),
-        use(lambda x, f: ops.conv2d(x, f, (2, 1), groups=2), "f32[n, 6, 7, 4]", "f32[2, 3, 2, 6]"),
+        use(
+            lambda x, f: ops.conv2d(
+                x,
+                f,
+                padding=(1, 1, 1, 1),
+                input_layout=ConvInputLayout.NCHW,
+                filter_layout=FilterLayout.FCRS,
+            ),
+            "f32[k, 4, n, m]",
+            "f32[6, 4, 3, 3]",
+        ),
+        use(lambda x, f: ops.conv2d(x, f, stride=(2, 2)), "si8[k, n, m, 4]", "si8[2, 1, 4, 6]"),
     ],
-    "conv3d": [use(ops.conv3d, "f32[n, 3, 4, 5, 2]", "f32[2, 2, 3, 2, 3]")],
+    "conv3d": [
+        use(
+            lambda x, f: ops.conv3d(x, f, padding=(0, 1, 1, 0, 0, 0)),
+            "f32[k, n, m, 5, 2]",
+            "f32[2, 2, 3, 2, 4]",
+        ),
+    ],
     "conv2d_transpose": [
-        use(lambda x, f: ops.conv2d_transpose(x, f, (2, 2)), "f32[n, 3, 4, 2]", "f32[2, 3, 5, 2]")
+        use(
+            lambda x, f: ops.conv2d_transpose(x, f, (2, 3), (1, 2), (1, 0, 0, 1), (1, 0)),
+            "f32[k, n, m, 4]",
+            "f32[3, 2, 6, 4]",
+        ),
+        use(
+            lambda x, f, b: ops.conv2d_transpose(
+                x,
+                f,
+                bias=b,
+                input_layout=ConvInputLayout.NCHW,
+                filter_layout=FilterLayout.CFRS,
+            ),
+            "si32[k, 4, n, m]",
+            "si32[4, 6, 3, 3]",
+            "si32[6]",
+        ),
+    ],
+    **{
+        name: [
+            use(lambda x, f=f: f(x, (2, 2)), "f32[k, n, m, 4]"),
+            use(lambda x, f=f: f(x, (3, 2), (2, 1), (1, 2), 1, True), "bf16[k, n, 7, 4]"),
+            use(lambda x, f=f: f(x, ("n", "m")), "si32[k, n, m, 4]"),
+        ]
+        for name, f in {
+            "max_pool2d": ops.max_pool2d,
+            "avg_pool2d": lambda *xs: ops.avg_pool2d(*xs, count_boundary=False),
+        }.items()
+    },
+    "fold": [
+        use(lambda x: ops.fold(x, (4, 4), (2, 2)), "f32[n, 12, 9]"),
+        use(lambda x: ops.fold(x, (7, 5), (3, 2), (2, 1), (1, 2), 1), "si32[n, 12, 20]"),
+    ],
+    "resize_nearest": [
+        use(lambda x: ops.resize_nearest(x, ["n", 7, 4]), "f32[n, m, 4]"),
+        use(lambda x: ops.resize_nearest(x, ["m", "n"], 1, 3), "bool[n, m]"),
     ],
     "resize_linear": [
-        use(lambda x: ops.resize_linear(x, ["n", 2, 6, 7]), "f32[n, 2, 3, 4]"),
-        use(lambda x: ops.resize_linear(x, ["n", 2, 2, 2], 1, True), "f32[n, 2, 3, 4]"),
+        use(lambda x: ops.resize_linear(x, ["m", 7, 4], 2), "f32[n, m, 4]"),
+        use(lambda x: ops.resize_linear(x, [3, "n"], antialias=True), "bf16[n, m]"),
+        use(lambda x: ops.resize_linear(x, [3, "n"]), "ui8[n, m]"),
     ],
-    "resize_nearest": [use(lambda x: ops.resize_nearest(x, ["n", 2, 6, 7]), "f32[n, 2, 3, 4]")],
-    "resize_bicubic": [use(lambda x: ops.resize_bicubic(x, ["n", 2, 6, 7]), "f32[n, 2, 3, 4]")],
+    "resize_bicubic": [
+        use(lambda x: ops.resize_bicubic(x, ["k", 2, 7, "n"]), f"{t}[k, 2, n, m]")
+        for t in ("f32", "si32")
+    ],
+    "roi_align": [
+        use(
+            lambda x, r: ops.roi_align(x, r, 2, 3, 0.5, 2),
+            "f32[1, n, m, 2]",
+            "f32[k, 5]",
+            values=(None, [[0, 1, 1, 8, 6], [0, 0, 2, 3, 9]]),
+        ),
+        use(lambda x, r: ops.roi_align(x, r, 2, 2, mode="MAX"), "bf16[n, 4, 4, 2]", "f32[k, 5]"),
+    ],
+    "non_maximum_suppression": [
+        use(
+            lambda b, s, n, x, rows=rows: ops.non_maximum_suppression(b, s, n, x, x, rows),
+            "f32[k, n, 4]",
+            "f32[k, m, n]",
+            "si64[]",
+            "f32[]",
+            values=(None, None, 2, 0.2),
+        )
+        for rows in (7, "n")
+    ],
     # control flow
     "cond": [use(_branch, "bool[]", FLOATS)],
     "while_loop": [use(_loop, "si64[]", FLOATS, "buffer f32[4]")],

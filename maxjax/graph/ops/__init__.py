@@ -16,6 +16,7 @@ from maxjax.graph.ops.control import *
 from maxjax.graph.ops.convolution import *
 from maxjax.graph.ops.custom import *
 from maxjax.graph.ops.debug import *
+from maxjax.graph.ops.detection import *
 from maxjax.graph.ops.elementwise import *
 from maxjax.graph.ops.extend import *
 from maxjax.graph.ops.gather import *
@@ -23,6 +24,7 @@ from maxjax.graph.ops.join import *
 from maxjax.graph.ops.linalg import *
 from maxjax.graph.ops.matrix import *
 from maxjax.graph.ops.norm import *
+from maxjax.graph.ops.pooling import *
 from maxjax.graph.ops.quantized import *
 from maxjax.graph.ops.range import *
 from maxjax.graph.ops.rebind import *
