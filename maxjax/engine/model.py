@@ -48,14 +48,13 @@ class TensorSpec:
 class _Input:
     """One input of a model: what is accepted, and how it becomes an array."""
 
-    __slots__ = ("dtype", "is_buffer", "name", "np", "rank", "type")
+    __slots__ = ("dtype", "is_buffer", "name", "np", "type")
 
     def __init__(self, name: str, type_: Type) -> None:
         self.name = name
         self.type = type_
         self.dtype: DType = type_.dtype
         self.np = type_.dtype.np
-        self.rank = len(type_.shape)
         self.is_buffer = isinstance(type_, BufferType)
 
     def array(self, value: Any) -> Any:
@@ -98,7 +97,7 @@ class _Input:
         return value
 
     def _converted(self, value: Any) -> Any:
-        if isinstance(value, (float, np.float64)) and not isinstance(value, np.generic):
+        if isinstance(value, float) and not isinstance(value, np.generic):
             return np.asarray(value, np.float32)
         if isinstance(value, (int, bool, np.generic)):
             return np.asarray(value)

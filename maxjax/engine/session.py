@@ -120,7 +120,7 @@ class InferenceSession:
                 each.kernels.load_paths(paths)
         models = {g.name: Model(g, self._devices, registry) for g in graphs}
         declared = {n for m in models.values() for n in m._names}
-        warn_unused(registry, declared, declared)
+        warn_unused(registry, declared)
         return models
 
     def __repr__(self) -> str:

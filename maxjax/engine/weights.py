@@ -107,9 +107,9 @@ def _list(names: Iterable[str], most: int = 5) -> str:
     return ", ".join(names[:most]) + more
 
 
-def warn_unused(registry: Mapping[str, Any] | None, used: set[str], declared: set[str]) -> None:
+def warn_unused(registry: Mapping[str, Any] | None, declared: set[str]) -> None:
     """Warns of names in the registry that nothing declares: perhaps a name is misspelt."""
-    unused = [n for n in registry or {} if n not in used]
+    unused = [n for n in registry or {} if n not in declared]
     if unused:
         hints = [f"{n}{_nearest(n, sorted(declared))}" for n in unused[:5]]
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""

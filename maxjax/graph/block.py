@@ -8,8 +8,9 @@ from typing import Any
 
 from maxjax.graph.ir import Block, current_graph
 from maxjax.graph.op import refused
+from maxjax.graph.operand import either
 from maxjax.graph.type import Type
-from maxjax.graph.value import TensorValue, Value, as_outputs, has_buffer_value, make_value
+from maxjax.graph.value import Value, as_outputs, make_value
 
 __all__ = ["GraphBlock", "filled"]
 
@@ -68,10 +69,7 @@ class GraphBlock:
             raise refused("GraphBlock", ValueError, "the block has its outputs already")
         outputs = []
         for i, value in enumerate(values):
-            try:
-                made = value.__buffervalue__() if has_buffer_value(value) else TensorValue(value)
-            except TypeError as e:
-                raise refused("GraphBlock", TypeError, f"output {i}: {e}") from None
+            made = either("GraphBlock", value, f"output {i}")
             if not self.block.sees(made._block):
                 raise refused("GraphBlock", ValueError, f"output {i} is not defined in the block")
             outputs.append(made)

@@ -19,10 +19,11 @@ from maxjax.graph.ir import CURRENT_GRAPH, Block, Node, caller, current_graph
 from maxjax.graph.kernels import CustomExtensions, KernelLibrary, default_custom_extensions
 from maxjax.graph.module import Module
 from maxjax.graph.op import refused
+from maxjax.graph.operand import either
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.type import Type
-from maxjax.graph.value import TensorValue, Value, as_outputs, has_buffer_value, make_value
+from maxjax.graph.value import TensorValue, Value, as_outputs, make_value
 from maxjax.graph.weight import Weight
 
 __all__ = ["DevicePlacementPolicy", "Graph", "callees", "graph_factory"]
@@ -195,7 +196,10 @@ class Graph:
         if self.body.outputs is not None:
             raise refused("output", ValueError, f"graph {self.name!r} has its outputs already")
         with self:
-            values = tuple(self._as_output(i, o) for i, o in enumerate(outputs))
+            values = tuple(
+                either("output", o, f"output {i} of graph {self.name!r}")
+                for i, o in enumerate(outputs)
+            )
         for i, v in enumerate(values):
             if v._block is not self.body:
                 raise refused(
@@ -205,14 +209,6 @@ class Graph:
                     v.type,
                 )
         self.body.outputs = values
-
-    def _as_output(self, i: int, value: Any) -> Value:
-        if has_buffer_value(value):
-            return value.__buffervalue__()
-        try:
-            return TensorValue(value)
-        except TypeError as e:
-            raise refused("output", TypeError, f"output {i} of graph {self.name!r}: {e}") from None
 
     @property
     def output_types(self) -> list[Type]:

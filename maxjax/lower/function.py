@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 
@@ -15,7 +15,7 @@ from maxjax.graph.dim import UnboundDimError
 from maxjax.graph.graph import Graph
 from maxjax.graph.ir import Block, Node
 from maxjax.graph.op import LoweringError, RegionOp, StateOp, describe
-from maxjax.graph.ops.buffer import BufferLoad
+from maxjax.graph.ops.buffer import written
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
 from maxjax.graph.type import BufferType, TensorType, Type
@@ -24,6 +24,10 @@ from maxjax.kernels import Kernel
 from maxjax.lower.dims import Sizes
 
 __all__ = ["LoweredFunction", "to_jax"]
+
+
+# Each called graph by identity: its jitted function, and the weights that one needs.
+_Bodies: TypeAlias = "dict[int, tuple[Callable[..., Any], dict[str, ConstantExternal]]]"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +43,7 @@ class LoweredFunction:
 
     graph: Graph
     weights: Mapping[str, TensorType]
-    _bodies: dict[int, Callable[..., Any]] = dataclasses.field(repr=False)
+    _bodies: _Bodies = dataclasses.field(repr=False)
 
     def __call__(
         self, weights: Mapping[str, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
@@ -118,9 +122,7 @@ def _merge(found: dict[str, ConstantExternal], name: str, op: ConstantExternal) 
 class _Run:
     """One run of a graph's lowering, while JAX traces it."""
 
-    def __init__(
-        self, graph: Graph, weights: Mapping[str, Any], bodies: dict[int, Callable[..., Any]]
-    ) -> None:
+    def __init__(self, graph: Graph, weights: Mapping[str, Any], bodies: _Bodies) -> None:
         self.graph = graph
         self.weights = weights
         self.bodies = bodies
@@ -252,22 +254,16 @@ class _Runner:
         return tuple(self._run.block(block))
 
     def written(self) -> list[_Handle]:
-        found: dict[int, _Handle] = {}
-        for region in self.node.regions:
-            for node in region.walk():
-                if not isinstance(node.op, BufferLoad):
-                    for operand in node.operands:
-                        handle = self._run.arrays.get(id(operand))
-                        if isinstance(handle, _Handle):
-                            found[id(handle)] = handle
-        return list(found.values())
+        values = (v for region in self.node.regions for v in written(region))
+        handles = [self._run.arrays[id(v)] for v in values]
+        return list({id(h): h for h in handles}.values())
 
     def graph(self, graph: Graph, operands: Sequence[Any], prefix: str) -> tuple[Any, ...]:
         run = self._run
-        fn = run.bodies.get(id(graph))
-        if fn is None:
-            fn = run.bodies[id(graph)] = _jitted(graph, run.bodies)
-        needed = external_weights(graph)
+        body = run.bodies.get(id(graph))
+        if body is None:
+            body = run.bodies[id(graph)] = _jitted(graph, run.bodies), external_weights(graph)
+        fn, needed = body
         weights = {
             name: run.weights[prefix + name if op.is_placeholder else name]
             for name, op in needed.items()
@@ -279,7 +275,7 @@ class _Runner:
         return tuple(outputs)
 
 
-def _jitted(graph: Graph, bodies: dict[int, Callable[..., Any]]) -> Callable[..., Any]:
+def _jitted(graph: Graph, bodies: _Bodies) -> Callable[..., Any]:
     def body(weights: Mapping[str, Any], arguments: Sequence[Any]) -> Any:
         return _Run(graph, weights, bodies).body(arguments)
 

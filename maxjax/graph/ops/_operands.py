@@ -13,6 +13,7 @@ import numpy as np
 from maxjax.graph.dim import Dim, StaticDim
 from maxjax.graph.dtype_promotion import promote, weak_dtype
 from maxjax.graph.op import refused
+from maxjax.graph.operand import tensor
 from maxjax.graph.ops.cast import Cast
 from maxjax.graph.ops.constant import literal
 from maxjax.graph.shape import Shape
@@ -34,20 +35,6 @@ __all__ = [
     "to_dtype",
     "with_dim",
 ]
-
-
-def tensor(who: str, x: Any) -> TensorValue:
-    """``x`` as a tensor value.
-
-    Raises:
-        TypeError: If it cannot stand for one (a number, an array, a buffer, a string).
-    """
-    if type(x) is TensorValue:
-        return x
-    try:
-        return TensorValue(x)
-    except TypeError as e:
-        raise refused(who, TypeError, str(e)) from None
 
 
 def to_dtype(x: TensorValue, dtype: Any) -> TensorValue:

@@ -13,13 +13,15 @@ import numpy as np
 
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
+from maxjax.graph.ir import Block
 from maxjax.graph.op import Op, State, StateOp, refused
+from maxjax.graph.operand import buffer
 from maxjax.graph.ops._index import known_dims, parse_index, result_dims
 from maxjax.graph.ops._operands import tensor
 from maxjax.graph.ops._window import select
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import BufferType, TensorType
-from maxjax.graph.value import BufferValue, BufferValueLike, TensorValue, TensorValueLike
+from maxjax.graph.value import BufferValue, BufferValueLike, TensorValue, TensorValueLike, Value
 
 __all__ = ["buffer_create", "buffer_load", "buffer_store", "buffer_store_slice"]
 
@@ -32,6 +34,18 @@ class BufferLoad(StateOp):
 
     def lower(self, state: State, buffer: Any) -> jax.Array:
         return state.read(buffer)
+
+
+def written(region: Block) -> list[Value]:
+    """The buffers outside a region that it may write: all that its ops take, but for loads."""
+    assert region.parent is not None
+    return [
+        v
+        for node in region.walk()
+        if not isinstance(node.op, BufferLoad)
+        for v in node.operands
+        if isinstance(v.type, BufferType) and region.parent.sees(v._block)
+    ]
 
 
 class BufferStore(StateOp):
@@ -96,15 +110,6 @@ def _check_source(buffer: BufferType, source: TensorType, dims: Shape, what: str
         )
 
 
-def _buffer(who: str, x: Any) -> BufferValue:
-    if type(x) is BufferValue:
-        return x
-    try:
-        return BufferValue(x)
-    except TypeError as e:
-        raise refused(who, TypeError, str(e)) from None
-
-
 def buffer_load(x: BufferValue) -> TensorValue:
     """The contents of a buffer at this point of the program, as a tensor.
 
@@ -122,7 +127,7 @@ def buffer_load(x: BufferValue) -> TensorValue:
     ...     ops.buffer_load(g.inputs[0].buffer)
     TensorValue(float32, [4], cpu:0)
     """
-    return BufferLoad()(_buffer("buffer_load", x))
+    return BufferLoad()(buffer("buffer_load", x))
 
 
 def buffer_store(destination: BufferValueLike, source: TensorValueLike) -> None:
@@ -142,7 +147,7 @@ def buffer_store(destination: BufferValueLike, source: TensorValueLike) -> None:
     ...     state = g.inputs[0].buffer
     ...     ops.buffer_store(state, ops.buffer_load(state) + 1)
     """
-    BufferStore()(_buffer("buffer_store", destination), tensor("buffer_store", source))
+    BufferStore()(buffer("buffer_store", destination), tensor("buffer_store", source))
 
 
 def buffer_store_slice(
@@ -172,9 +177,9 @@ def buffer_store_slice(
     ...     b[:, 2:4] = b[:, 0:2]
     """
     who = "buffer_store_slice"
-    buffer, value = _buffer(who, destination), tensor(who, source)
-    index = parse_index(who, buffer._type, indices, new_axes=False)
-    BufferStoreSlice(index.entries, index.out_dims)(buffer, value, *index.values)
+    target, value = buffer(who, destination), tensor(who, source)
+    index = parse_index(who, target._type, indices, new_axes=False)
+    BufferStoreSlice(index.entries, index.out_dims)(target, value, *index.values)
 
 
 def buffer_create(type: BufferType, init_value: float | bool | None = None) -> BufferValue:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from maxjax.graph.op import RegionOp, Runner, State, refused
+from maxjax.graph.operand import either
 from maxjax.graph.type import Type
-from maxjax.graph.value import BufferValue, TensorValue, Value, has_buffer_value
+from maxjax.graph.value import Value
 
 if TYPE_CHECKING:
     from maxjax.graph.graph import Graph
@@ -70,15 +71,7 @@ def call(graph: Graph, *args: Value, prefix: str = "") -> list[Value]:
     ...     ops.call(double, g.inputs[0])
     [TensorValue(float32, [n], cpu:0)]
     """
-    operands: list[Value] = []
-    for i, a in enumerate(args):
-        if has_buffer_value(a):
-            operands.append(BufferValue(a))
-            continue
-        try:
-            operands.append(TensorValue(a))
-        except TypeError as e:
-            raise refused("call", TypeError, f"argument {i}: {e}") from None
+    operands = [either("call", a, f"argument {i}") for i, a in enumerate(args)]
     if graph.body.outputs is None:
         raise refused("call", TypeError, f"graph {graph.name!r} has no outputs yet")
     return list(Call(graph, prefix)(*operands))

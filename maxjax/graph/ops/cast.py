@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -12,6 +10,7 @@ from maxjax.driver import Device
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.op import Op, refused
+from maxjax.graph.operand import tensor
 from maxjax.graph.type import TensorType
 from maxjax.graph.value import StrongTensorValueLike, TensorValue
 
@@ -56,13 +55,6 @@ class TransferTo(Op):
         return x
 
 
-def _strong(who: str, x: Any) -> TensorValue:
-    try:
-        return TensorValue(x)
-    except TypeError as e:
-        raise refused(who, TypeError, str(e)) from None
-
-
 def cast(x: StrongTensorValueLike, dtype: DType) -> TensorValue:
     """Converts each element to ``dtype``.
 
@@ -87,7 +79,7 @@ def cast(x: StrongTensorValueLike, dtype: DType) -> TensorValue:
     ...     ops.cast(g.inputs[0].tensor, DType.int8)
     TensorValue(int8, [n], cpu:0)
     """
-    x = _strong("cast", x)
+    x = tensor("cast", x)
     if not isinstance(dtype, DType):
         raise refused("cast", TypeError, f"dtype must be a DType, got {dtype!r}")
     return x if x._type.dtype is dtype else Cast(dtype)(x)
@@ -109,7 +101,7 @@ def transfer_to(x: StrongTensorValueLike, device: Device | DeviceRef) -> TensorV
     ...     ops.transfer_to(g.inputs[0].tensor, DeviceRef.GPU())
     TensorValue(float32, [2], gpu:0)
     """
-    x = _strong("transfer_to", x)
+    x = tensor("transfer_to", x)
     try:
         target = DeviceRef.from_device(device)
     except TypeError as e:

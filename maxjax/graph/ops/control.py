@@ -12,7 +12,8 @@ from maxjax.dtype import DType
 from maxjax.graph.block import filled
 from maxjax.graph.ir import Block
 from maxjax.graph.op import RegionOp, Runner, State, describe, refused
-from maxjax.graph.ops.buffer import BufferLoad
+from maxjax.graph.operand import tensor
+from maxjax.graph.ops.buffer import written
 from maxjax.graph.type import BufferType, Type
 from maxjax.graph.value import TensorValue, TensorValueLike, Value
 
@@ -73,7 +74,7 @@ class WhileLoop(RegionOp):
         flags = _types(test)
         if len(flags) != 1:
             raise refused("while_loop", TypeError, f"predicate gives {len(flags)} values, not one")
-        if any(_writes(test)):
+        if written(test):
             raise refused("while_loop", ValueError, "predicate must not write buffers")
         try:
             _predicate(flags[0], "what predicate gives")
@@ -118,15 +119,6 @@ class WhileLoop(RegionOp):
         return tuple(values)
 
 
-def _writes(block: Block) -> Iterable[bool]:
-    for node in block.walk():
-        reads = isinstance(node.op, BufferLoad)
-        yield not reads and any(
-            isinstance(v.type, BufferType) and block.sees(v._block) and v._block is not block
-            for v in node.operands
-        )
-
-
 def _read(state: State, buffers: list[Any]) -> list[Any]:
     return [state.read(b) for b in buffers]
 
@@ -168,10 +160,7 @@ def cond(
     ...     ops.cond(p, [x_type], lambda: x * 2, lambda: -x)
     [TensorValue(float32, [n], cpu:0)]
     """
-    try:
-        predicate = TensorValue(pred)
-    except TypeError as e:
-        raise refused("cond", TypeError, f"pred: {e}") from None
+    predicate = tensor("cond", pred, "pred")
     regions = filled((), then_fn).block, filled((), else_fn).block
     return list(Cond(tuple(out_types or ()))(predicate, regions=regions))
 
@@ -213,10 +202,7 @@ def while_loop(
                 NotImplementedError,
                 f"carried value {i} is a buffer; leave it out and read and write it from body",
             )
-        try:
-            carried.append(TensorValue(value))
-        except TypeError as e:
-            raise refused("while_loop", TypeError, f"carried value {i}: {e}") from None
+        carried.append(tensor("while_loop", value, f"carried value {i}"))
     types = [v.type for v in carried]
     regions = filled(types, predicate).block, filled(types, body).block
     return list(WhileLoop()(*carried, regions=regions))

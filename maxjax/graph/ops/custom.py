@@ -16,8 +16,9 @@ from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.ir import current_graph
 from maxjax.graph.op import LoweringError, RegionOp, Runner, State, refused
+from maxjax.graph.operand import either
 from maxjax.graph.type import BufferType, TensorType, Type
-from maxjax.graph.value import TensorValue, Value, has_buffer_value
+from maxjax.graph.value import Value
 from maxjax.kernels import Kernel
 
 __all__ = ["custom", "inplace_custom"]
@@ -357,7 +358,7 @@ def _custom(
         where = DeviceRef.from_device(device)
     except TypeError as e:
         raise refused(who, TypeError, str(e)) from None
-    operands = [_operand(who, i, v) for i, v in enumerate(values)]
+    operands = [either(who, v, f"value {i}") for i, v in enumerate(values)]
     types = [v.type for v in operands]
     wrong = cls.misplaced(types)
     if wrong:
@@ -376,15 +377,6 @@ def _custom(
     if unfit:
         raise refused(who, ValueError, unfit, *types)
     return list(cls(name, where, tuple(out_types), given)(*operands))
-
-
-def _operand(who: str, i: int, value: Any) -> Value:
-    if has_buffer_value(value):
-        return value.__buffervalue__()
-    try:
-        return TensorValue(value)
-    except TypeError as e:
-        raise refused(who, TypeError, f"value {i}: {e}") from None
 
 
 def _check_out_type(who: str, i: int, type_: Any) -> None:

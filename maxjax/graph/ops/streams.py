@@ -9,10 +9,10 @@ from typing import Any
 from maxjax.graph.block import filled
 from maxjax.graph.ir import Block
 from maxjax.graph.op import RegionOp, Runner, State, refused
+from maxjax.graph.operand import buffer
 from maxjax.graph.ops._operands import tensor
 from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import (
-    BufferValue,
     BufferValueLike,
     TensorValue,
     TensorValueLike,
@@ -127,7 +127,7 @@ def parallel(
         raise refused(who, ValueError, "there must be a bundle, and a value in it for each launch")
     launches = len(bundles[0])
     if buffers is not None:
-        bundles.append([_buffer(who, b) for b in buffers])
+        bundles.append([buffer(who, b) for b in buffers])
     elif chain is not None:
         raise refused(who, ValueError, "a chain is for the writes to buffers, but there are none")
     for b, bundle in enumerate(bundles):
@@ -210,10 +210,3 @@ def side_stream(
                 f"{declared.brief()}",
             )
     return made
-
-
-def _buffer(who: str, x: Any) -> BufferValue:
-    try:
-        return BufferValue(x)
-    except TypeError as e:
-        raise refused(who, TypeError, str(e)) from None
