@@ -1,0 +1,6 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts that machine-learning compilers are made of."""
+
+from maxjax.support.ml.dtype import DType, extended
+
+__all__ = ["DType", "extended"]
