@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import operator
-from typing import Any, ClassVar, NoReturn, Self
+from typing import Any, ClassVar, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
@@ -152,7 +152,7 @@ class DType:
     _members: ClassVar[dict[int, DType]] = {}
     _by_name: ClassVar[dict[str, int]] = {name: code for code, name in NAMES.items()}
 
-    def __new__(cls, value: int) -> Self:
+    def __new__(cls, value: SupportsIndex) -> Self:
         """Gives the one object that stands for the byte."""
         if isinstance(value, bool) or not hasattr(value, "__index__"):
             raise TypeError(
@@ -214,7 +214,7 @@ class DType:
         raise ValueError(_invalid(code))
 
     @classmethod
-    def is_valid(cls, value: int) -> bool:
+    def is_valid(cls, value: SupportsIndex) -> bool:
         """Whether a byte stands for a type.
 
         >>> [DType.is_valid(v) for v in (0, 1, 2, 81, 129, 129 | DType.mIsComplex)]
@@ -338,7 +338,7 @@ class DType:
         """Whether it is a type of a client's own, and not a complex one."""
         return self.value & _CLASS == 0 and self.value != BOOL
 
-    def size_in_bytes(self, num_elements: int = 1) -> int:
+    def size_in_bytes(self, num_elements: SupportsIndex = 1) -> int:
         """The size of a number of elements, packed where one takes less than a byte.
 
         Returns:
@@ -354,7 +354,7 @@ class DType:
         size = -(-count * self.width // 8)
         return size if size <= _LARGEST else -1
 
-    def size_in_bytes_checked(self, num_elements: int = 1) -> int:
+    def size_in_bytes_checked(self, num_elements: SupportsIndex = 1) -> int:
         """The size of a number of elements, in bytes.
 
         Raises:
@@ -364,14 +364,15 @@ class DType:
         Traceback (most recent call last):
         ValueError: 1152921504606846976 elements of f64 take more than 9223372036854775807 bytes
         """
-        size = self.size_in_bytes(num_elements)
+        count = operator.index(num_elements)
+        size = self.size_in_bytes(count)
         if size >= 0:
             return size
         if self.width < 0:
             raise ValueError(f"an element of {self.name} has no known size")
-        if num_elements < 0:
-            raise ValueError(f"the number of elements is not known ({num_elements})")
-        raise ValueError(f"{num_elements} elements of {self.name} take more than {_LARGEST} bytes")
+        if count < 0:
+            raise ValueError(f"the number of elements is not known ({count})")
+        raise ValueError(f"{count} elements of {self.name} take more than {_LARGEST} bytes")
 
     @property
     def np(self) -> np.dtype[Any]:

@@ -206,7 +206,7 @@ def test_bytes_only() -> None:
     for value in (True, "f32", 81.0, None):
         with pytest.raises(TypeError, match=r"DType.of\(it\)"):
             DType(value)  # pyright: ignore[reportArgumentType]
-    assert DType(np.uint8(81)) is DType.f32  # pyright: ignore[reportArgumentType]
+    assert DType(np.uint8(81)) is DType.f32
 
 
 def test_a_type_does_not_change() -> None:
