@@ -140,6 +140,25 @@ def _launches(x, y, b):
     return [*ops.parallel([[x, y]], body, buffers=[b, b], result_types=[[x.type] * 2])[0], b]
 
 
+def _on_devices(f, *, spread=True):
+    """``f`` of the inputs, each on a device of its own or all on the first, and of signals."""
+
+    def build(*xs):
+        devices = [DeviceRef.GPU(i) for i in range(len(xs))]
+        signals = [ops.buffer_create(BufferType(DType.uint8, [1], d)) for d in devices]
+        places = devices if spread else devices[:1] * len(xs)
+        out = f([x.to(d) for x, d in zip(xs, places, strict=True)], signals)
+        # Those of a fused op come in several lists.
+        return [v for part in out for v in (part if isinstance(part, list) else [part])]
+
+    return build
+
+
+def _quantized(x, w, f):
+    signal = ops.buffer_create(BufferType(DType.uint8, [1], CPU))
+    return [v for part in f([x], [signal], [w], 1e-6)[1:3] for v in part]
+
+
 UNARY = (
     "abs", "acos", "atanh", "ceil", "cos", "erf", "exp", "floor", "is_inf", "is_nan", "log",
     "log1p", "negate", "relu", "round", "rsqrt", "sigmoid", "silu", "sin", "sqrt", "tanh", "trunc",
@@ -511,6 +530,36 @@ SAMPLES: dict[str, list[Sample]] = {
     "cond": [use(_branch, "bool[]", FLOATS)],
     "while_loop": [use(_loop, "si64[]", FLOATS, "buffer f32[4]")],
     "parallel": [use(_launches, FLOATS, FLOATS, "buffer f32[n, 4]")],
+    # several devices
+    "allreduce": [
+        use(_on_devices(ops.allreduce.sum), FLOATS, FLOATS),
+        use(_on_devices(lambda x, s: ops.allreduce.sum(x, s, 2)), *[BOOLS] * 2, *["bool[k]"] * 2),
+    ],
+    "reducescatter": [
+        use(_on_devices(ops.reducescatter.sum), FLOATS, FLOATS),
+        use(_on_devices(lambda x, s: ops.reducescatter.sum(x, s, 1, 2)), *["bf16[k, n, 2]"] * 4),
+    ],
+    "allgather": [
+        use(_on_devices(ops.allgather), FLOATS, "f32[m, 4]"),
+        use(_on_devices(lambda x, s: ops.allgather(x, s, -1, 2)), *["bool[k, n]"] * 4),
+    ],
+    "distributed_scatter": [
+        use(_on_devices(ops.distributed_scatter, spread=False), FLOATS, "f32[k]"),
+        use(_on_devices(lambda x, s: ops.distributed_broadcast(x[0], s)), FLOATS, INTS),
+    ],
+    "shard_and_stack": [
+        use(lambda *xs: ops.shard_and_stack(xs, [CPU], 1), FLOATS, FLOATS),
+        use(lambda *xs: ops.shard_and_stack(xs, [DeviceRef.GPU(i) for i in (0, 1)], 1), FLOATS),
+    ],
+    "mx_quantize": [
+        use(lambda x, w, f=f: _quantized(x, w, f), f"{t}[n, 64]", f"{t}[64]")
+        for t in ("bf16", "f32")
+        for f in (
+            ops.allgather_rms_norm_quant_mxfp8,
+            ops.allgather_rms_norm_quant_mxfp6,
+            lambda *xs: ops.allgather_rms_norm_quant_mxfp6(*xs, fp6_format="e3m2"),
+        )
+    ],
     # custom kernels
     "custom": [use(_kernel, FLOATS)],
     "inplace_custom": [use(_kernel_in_place, "buffer f32[n, 4]", FLOATS)],

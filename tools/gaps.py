@@ -43,6 +43,7 @@ MODULES = (
 
 _MLIR = "there is no MLIR here"
 _MANY = "issue 7: sharding and many devices"
+_POINTERS = "takes raw pointers into the memory of other GPUs; XLA has no such pointers"
 _ARTIFACTS = "issue 5: artifacts"
 _SWITCH = "a switch of MAX's own compiler or kernels; XLA has its own (XLA_FLAGS)"
 
@@ -52,15 +53,14 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"(to|from)_mlir$|mlir_block|ops\.Operation$|always_ready_chain|\.opaque$", _MLIR),
     (r"verify_custom_op$", _MLIR),
     (r"AlgebraicDim|signatures\.graph\.(Module|Value|GraphBlock\.output)$", _MLIR),
-    (r"[Ss]hard|all_?(reduce|gather)|reduce_?scatter|distributed_|SymmetricPool", _MANY),
+    (r"distributed_ep\.", _POINTERS),
+    (r"[Ss]hard|SymmetricPool", _MANY),
     (r"signatures\.engine\.InferenceSession", _ARTIFACTS),
     (r"[mM]ef|Artifact|Compil(ation|e|ed)(Stopped|Only|Model)|\.(compile|init)", _ARTIFACTS),
     (r"engine\.read$", _ARTIFACTS),
     (r"Debug|set_mojo_|enable_per_tensor|gpu_profiling|split_k|use_fi_topk|set_debug_", _SWITCH),
     (r"Model\.\w*(capture|replay)|kernel_summaries", "XLA captures device graphs by itself"),
     (r"ops\.DType$", "it is maxjax.dtype.DType, and no op"),
-    (r"GGUF|quanti|qmatmul|dequant", "issue 3: GGUF and quantized weights"),
-    (r"names\.graph\.ops\.", "issue 3: the rest of the ops"),
     (r"weights\.Weights\.allocate$", "a protocol: the default device is each implementation's own"),
     (r"__dlpack__$", "the DLPack protocol of today has more keywords"),
 )

@@ -255,7 +255,7 @@ class Graph:
             ValueError: If it has another weight of that name.
         """
         current_graph("add_weight")
-        op = ConstantExternal(weight.name, weight.type, weight.align, weight._placeholder)
+        op = ConstantExternal(weight.name, weight._type, weight.align, weight._placeholder)
         return self.declare_weight(op, weight)
 
     def declare_weight(self, op: ConstantExternal, owner: object = None) -> TensorValue:

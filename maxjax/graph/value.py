@@ -85,25 +85,25 @@ class Value:
     @property
     def dtype(self) -> DType:
         """The element type."""
-        return self.type.dtype
+        return self._type.dtype
 
     @property
     def shape(self) -> Shape:
         """The shape; a copy, so that changing it does not change the value."""
-        return Shape(self.type.shape)
+        return Shape(self._type.shape)
 
     @property
     def rank(self) -> int:
         """The number of dimensions."""
-        return len(self.type.shape)
+        return len(self._type.shape)
 
     @property
     def device(self) -> DeviceRef:
         """The device the value lives on."""
-        return self.type.device
+        return self._type.device
 
     def __repr__(self) -> str:
-        t = self.type
+        t = self._type
         dims = ", ".join(map(str, t.shape))
         return f"{type(self).__name__}({t.dtype.name}, [{dims}], {t.device})"
 

@@ -65,6 +65,16 @@ class Weight(TensorValue):
         self._type = TensorType(dtype, Shape(shape), DeviceRef.from_device(device))
 
     @property
+    def type(self) -> TensorType:
+        """The type of the value that it is in the graph being built.
+
+        Raises:
+            ValueError: If no graph is being built; ``dtype``, ``shape`` and ``device`` are always
+                there.
+        """
+        return self.__tensorvalue__()._type
+
+    @property
     def original_dtype_and_shape(self) -> tuple[DType, Shape]:
         """Element type and shape as given."""
         return self.dtype, self.shape

@@ -40,6 +40,7 @@ FILES = (
     "ops_indexing",
     "ops_control",
     "ops_nn",
+    "weights",
 )
 
 

@@ -4,12 +4,16 @@
 # ruff: noqa: F403 - each family file's __all__ is the public surface
 import sys
 
+from maxjax.graph.ops import allreduce as allreduce
+from maxjax.graph.ops import bundled_allreduce as bundled_allreduce
 from maxjax.graph.ops import complex as complex
 from maxjax.graph.ops import random as random
+from maxjax.graph.ops import reducescatter as reducescatter
 from maxjax.graph.ops.activation import *
 from maxjax.graph.ops.buffer import *
 from maxjax.graph.ops.call import *
 from maxjax.graph.ops.cast import *
+from maxjax.graph.ops.collective import *
 from maxjax.graph.ops.complex import as_interleaved_complex as as_interleaved_complex
 from maxjax.graph.ops.constant import *
 from maxjax.graph.ops.control import *
@@ -19,6 +23,7 @@ from maxjax.graph.ops.debug import *
 from maxjax.graph.ops.detection import *
 from maxjax.graph.ops.elementwise import *
 from maxjax.graph.ops.extend import *
+from maxjax.graph.ops.fused_norm import *
 from maxjax.graph.ops.gather import *
 from maxjax.graph.ops.join import *
 from maxjax.graph.ops.linalg import *
