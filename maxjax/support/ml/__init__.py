@@ -3,5 +3,31 @@
 
 from maxjax.support.ml.dispatch import DTypeSwitch, code_table, dispatch
 from maxjax.support.ml.dtype import DType, extended
+from maxjax.support.ml.layout import SHAPE_DTYPE, RepKind
+from maxjax.support.ml.shape import (
+    TensorRankStyle,
+    TensorShape,
+    kDynamicDimensionValue,
+    kDynamicRankValue,
+    kMaxRank,
+)
+from maxjax.support.ml.spec import SpecTable, TensorSpec
+from maxjax.support.ml.table import ShapeTable
 
-__all__ = ["DType", "DTypeSwitch", "code_table", "dispatch", "extended"]
+__all__ = [
+    "SHAPE_DTYPE",
+    "DType",
+    "DTypeSwitch",
+    "RepKind",
+    "ShapeTable",
+    "SpecTable",
+    "TensorRankStyle",
+    "TensorShape",
+    "TensorSpec",
+    "code_table",
+    "dispatch",
+    "extended",
+    "kDynamicDimensionValue",
+    "kDynamicRankValue",
+    "kMaxRank",
+]
