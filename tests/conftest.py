@@ -5,14 +5,13 @@ Warnings are errors too (`pyproject.toml`). None of this is ever done by maxjax 
 whose import changes nothing in the process.
 """
 
-from typing import Any
-
 import hypothesis
 import jax
 import pytest
 
-from maxjax.engine import Model, session
+from maxjax.engine import session
 from maxjax.graph import Graph, text
+from maxjax.lower import LoweredFunction
 
 # Promotion and broadcasting are maxjax's own; where JAX would do either silently, a test fails.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -33,12 +32,12 @@ def graphs_go_through_text(monkeypatch: pytest.MonkeyPatch) -> None:
 
     So each assertion about a model's results is one about the graph that its text gives.
     """
-    real = session.Model
+    real = session.to_jax
 
-    def load(graph: Graph, *args: Any, **kwargs: Any) -> Model:
+    def lower(graph: Graph) -> LoweredFunction:
         written = text.dump(graph, locations=True)
         (again,) = text.parse(written).graphs
         assert text.dump(again, locations=True) == written
-        return real(again, *args, **kwargs)
+        return real(again)
 
-    monkeypatch.setattr(session, "Model", load)
+    monkeypatch.setattr(session, "to_jax", lower)

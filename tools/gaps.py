@@ -55,6 +55,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"AlgebraicDim|signatures\.graph\.(Module|Value|GraphBlock\.output)$", _MLIR),
     (r"distributed_ep\.", _POINTERS),
     (r"[Ss]hard|SymmetricPool", _MANY),
+    (r"signatures\.engine\.InferenceSession\.load", "more keywords: recompiles, buckets"),
     (r"signatures\.engine\.InferenceSession", _ARTIFACTS),
     (r"[mM]ef|Artifact|Compil(ation|e|ed)(Stopped|Only|Model)|\.(compile|init)", _ARTIFACTS),
     (r"engine\.read$", _ARTIFACTS),

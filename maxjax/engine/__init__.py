@@ -3,9 +3,11 @@
 
 from maxjax.engine.debug import DebugConfig, LogLevel, PrintStyle
 from maxjax.engine.model import Model, TensorSpec
+from maxjax.engine.programs import CompileStats
 from maxjax.engine.session import InferenceSession
 
 __all__ = [
+    "CompileStats",
     "DebugConfig",
     "InferenceSession",
     "LogLevel",

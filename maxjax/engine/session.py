@@ -10,11 +10,13 @@ from typing import Any, ClassVar
 from maxjax.driver import CPU, Device
 from maxjax.engine.debug import DebugConfig
 from maxjax.engine.model import Model
+from maxjax.engine.programs import Recompile
 from maxjax.engine.weights import warn_unused
 from maxjax.graph import text
 from maxjax.graph.graph import Graph, callees
 from maxjax.graph.kernels import CustomExtensions, KernelLibrary, absolute
 from maxjax.graph.module import Module
+from maxjax.lower import to_jax
 
 __all__ = ["InferenceSession"]
 
@@ -71,6 +73,7 @@ class InferenceSession:
         custom_extensions: CustomExtensions | None = None,
         weights_registry: Mapping[str, Any] | None = None,
         tile_based_fusion: bool = False,
+        recompile: Recompile = "allow",
     ) -> Model:
         """A model of one graph.
 
@@ -80,11 +83,13 @@ class InferenceSession:
             weights_registry: An array (NumPy, JAX, ``Buffer``, DLPack, weights of a file) for
                 each weight name.
             tile_based_fusion: Accepted; XLA decides.
+            recompile: What a call does whose sizes nothing is compiled for yet, after the first
+                or :meth:`Model.warmup`: "allow" compiles, "warn" says so too, "error" refuses.
 
         Raises:
             RuntimeError: If ``model`` is none of these, or the graph has no outputs yet.
-            ValueError: If a module has several graphs, weights are missing or do not fit, or
-                custom kernels cannot be loaded.
+            ValueError: If a module has several graphs, weights are missing or do not fit,
+                custom kernels cannot be loaded, or ``recompile`` is another word.
         """
         graphs = _graphs(model)
         if len(graphs) != 1:
@@ -92,7 +97,8 @@ class InferenceSession:
                 f"expected one graph, got {len(graphs)} "
                 f"({', '.join(g.name for g in graphs)}); use load_all for several"
             )
-        return self._load_all(graphs, custom_extensions, weights_registry)[graphs[0].name]
+        models = self._load_all(graphs, custom_extensions, weights_registry, recompile)
+        return models[graphs[0].name]
 
     def load_all(
         self,
@@ -101,25 +107,29 @@ class InferenceSession:
         custom_extensions: CustomExtensions | None = None,
         weights_registry: Mapping[str, Any] | None = None,
         tile_based_fusion: bool = False,
+        recompile: Recompile = "allow",
     ) -> dict[str, Model]:
         """A model per graph, by name.
 
         Args and errors as for :meth:`load`; the graphs share the weights registry.
         """
-        return self._load_all(_graphs(model), custom_extensions, weights_registry)
+        return self._load_all(_graphs(model), custom_extensions, weights_registry, recompile)
 
     def _load_all(
         self,
         graphs: tuple[Graph, ...],
         extensions: CustomExtensions | None,
         registry: Mapping[str, Any] | None,
+        recompile: Recompile,
     ) -> dict[str, Model]:
         paths = [*self._kernels.library_paths(), *absolute(extensions or ())]
         for g in graphs if paths else ():
             for each in (*callees(g), g):
                 each.kernels.load_paths(paths)
-        models = {g.name: Model(g, self._devices, registry) for g in graphs}
-        declared = {n for m in models.values() for n in m._names}
+        models = {
+            g.name: Model(to_jax(g), self._devices, registry, recompile=recompile) for g in graphs
+        }
+        declared = {n for m in models.values() for n in m._signature.weights}
         warn_unused(registry, declared)
         return models
 

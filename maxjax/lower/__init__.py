@@ -2,5 +2,6 @@
 """Lowering: from a graph to one JAX function."""
 
 from maxjax.lower.function import LoweredFunction, to_jax
+from maxjax.lower.signature import Function, Signature
 
-__all__ = ["LoweredFunction", "to_jax"]
+__all__ = ["Function", "LoweredFunction", "Signature", "to_jax"]

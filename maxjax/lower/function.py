@@ -22,6 +22,7 @@ from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import Value
 from maxjax.kernels import Kernel
 from maxjax.lower.dims import Sizes
+from maxjax.lower.signature import Signature
 
 __all__ = ["LoweredFunction", "to_jax"]
 
@@ -38,12 +39,17 @@ class LoweredFunction:
 
     Attributes:
         graph: What it was lowered from.
-        weights: The type of each weight by its full name (prefixes of calls included).
+        signature: Its name and types; full names of weights include the prefixes of calls.
     """
 
     graph: Graph
-    weights: Mapping[str, TensorType]
+    signature: Signature
     _bodies: _Bodies = dataclasses.field(repr=False)
+
+    @property
+    def weights(self) -> Mapping[str, TensorType]:
+        """The type of each weight by its full name."""
+        return self.signature.weights
 
     def __call__(
         self, weights: Mapping[str, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
@@ -90,8 +96,7 @@ def to_jax(graph: Graph) -> LoweredFunction:
     [2.0, 4.0]
     """
     weights = {name: op.type for name, op in external_weights(graph).items()}
-    graph.outputs  # noqa: B018 - raises for an unfinished graph
-    return LoweredFunction(graph, weights, {})
+    return LoweredFunction(graph, Signature.of(graph, weights), {})
 
 
 def external_weights(graph: Graph) -> dict[str, ConstantExternal]:

@@ -10,7 +10,7 @@ import pytest
 
 from maxjax.driver import CPU, Accelerator, Buffer, set_virtual_device_count
 from maxjax.dtype import DType
-from maxjax.engine import InferenceSession, Model
+from maxjax.engine import InferenceSession
 from maxjax.graph import BufferType, DeviceRef, Graph, Module, TensorType, Weight, ops, text
 
 REF = DeviceRef.CPU()
@@ -213,10 +213,10 @@ def test_reload_and_release(session, weighted):
     weights = {"layer.weight": ones(4, 2), "layer.bias": ones(2)}
     model = session.load(weighted, weights_registry=weights)
     assert model(ones(1, 4))[0].to_numpy().tolist() == [[5, 5]]
-    programs = dict(model._programs)
+    programs = dict(model._programs.compiled)
     model.reload({**weights, "layer.bias": np.float32([10, 20])})
     assert model(ones(1, 4))[0].to_numpy().tolist() == [[14, 24]]
-    assert model._programs == programs
+    assert model._programs.compiled == programs
     with pytest.raises(ValueError, match=r"missing: layer\.bias"):
         model.reload({"layer.weight": ones(4, 2)})
     assert model(ones(1, 4))[0].to_numpy().tolist() == [[14, 24]]
@@ -270,7 +270,7 @@ def test_a_cache_is_written_in_place_without_a_copy(session):
     model = session.load(g)
     held = Buffer.zeros([1024, 64], DType.float32)
     model(held, ones(1, 64), np.int64(5))
-    (program,) = model._programs.values()
+    (program,) = model._programs.compiled.values()
     memory = program.memory_analysis()
     assert memory.alias_size_in_bytes == 1024 * 64 * 4
     assert memory.temp_size_in_bytes < 1024
@@ -413,19 +413,56 @@ def test_one_accelerator_of_the_session(session):
 # ---------------------------------------------------------------- what is compiled when
 
 
+def test_warmup_compiles_every_combination(session):
+    model = session.load(Graph("g", lambda x: x * 2, [f32("n", "m")]))
+    model.warmup({"n": [1, 2], "m": [3, 4]})
+    assert model.stats.compiles == 4
+    model(ones(2, 3))
+    assert (model.stats.compiles, model.stats.hits) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "text"),
+    [
+        ({}, "needs sizes of the dimensions n, got none"),
+        ({"n": [1], "k": [2]}, "dimensions n, got k, n"),
+        ({"n": [1, -1]}, "a size of 'n' is a number from 0 up, not -1"),
+        ({"n": [True]}, "not True"),
+    ],
+)
+def test_warmup_for_what_is_no_size(session, sizes, text):
+    with pytest.raises(ValueError, match=text):
+        session.load(Graph("g", lambda x: x * 2, [f32("n")])).warmup(sizes)
+
+
+def test_recompiles_can_be_refused(session):
+    model = session.load(Graph("g", lambda x: x * 2, [f32("n", "m")]), recompile="error")
+    model.warmup({"n": [4], "m": [3, 5]})
+    model(ones(4, 3))
+    with pytest.raises(
+        RuntimeError, match=r"'g' must be .* again: m is 6, was [35]; .*warmup"
+    ):
+        model(ones(4, 6))
+    model(ones(4, 5))
+    assert (model.stats.compiles, model.stats.hits) == (2, 2)
+
+
+def test_the_first_call_may_compile(session):
+    model = session.load(Graph("g", lambda x: x * 2, [f32("n")]), recompile="warn")
+    model(ones(4))
+    with pytest.warns(UserWarning, match="n is 5, was 4") as warned:
+        model(ones(5))
+    assert warned[0].filename == __file__
+    with pytest.raises(ValueError, match="not 'never'"):
+        session.load(Graph("g", lambda x: x * 2, [f32("n")]), recompile="never")
+
+
 def test_equal_calls_compile_once(session):
-    traced = []
-    g = Graph("g", lambda x: x * 2, [f32("n")])
-    model = session.load(g)
-    program = Model._program
-
-    def counted(self, key):
-        traced.append(key)
-        return program(self, key)
-
-    model._program = counted.__get__(model)
+    model = session.load(Graph("g", lambda x: x * 2, [f32("n")]))
     for x in (ones(3), jnp.ones(3), Buffer.from_numpy(ones(3)), ones(6)[::2]):
         model(x)
-    assert traced == [((3,),)]
+    assert list(model.stats.per_dims) == [(("n", 3),)]
     model(ones(4))
-    assert traced == [((3,),), ((4,),)]
+    assert list(model.stats.per_dims) == [(("n", 3),), (("n", 4),)]
+    assert (model.stats.compiles, model.stats.hits) == (2, 3)
+    assert model.stats.seconds == sum(model.stats.per_dims.values()) > 0

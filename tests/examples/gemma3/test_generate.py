@@ -75,7 +75,7 @@ def test_a_text_is_two_programs(generator):
     assert len(list(generator.ids(PROMPTS[0]["prompt"], 24))) == 24
     # Others of this module are of other texts: of five at once, and shorter ones.
     for name, tokens in (("prefill", (1, len(IDS[0]))), ("decode", (1, 1))):
-        sizes = [key[0] for key in generator.models[name]._programs]
+        sizes = [key[0] for key in generator.models[name]._programs.compiled]
         assert sizes.count(tokens) == 1
 
 
@@ -84,7 +84,7 @@ def test_caches_are_written_in_place(generator):
     model = generator.models["decode"]
     model(np.int64([[5]]), np.zeros(1, np.int64), np.int64(0), *caches)
     assert all(np.abs(c.to_numpy()).max() > 0 for c in caches)
-    program = model._programs[((1, 1), (1,), (), *(c.shape for c in caches))]
+    program = model._programs.compiled[((1, 1), (1,), (), *(c.shape for c in caches))]
     sizes = program.memory_analysis()
     total = sum(c.num_elements * 4 for c in caches)
     assert sizes.alias_size_in_bytes == total
@@ -98,9 +98,9 @@ def test_caches_are_written_in_place(generator):
 
 
 def test_one_body_for_layers_that_are_packed_alike(generator):
-    text = str(generator.models["decode"]._graph.module)
+    text = str(generator.models["decode"]._programs._function.graph.module)
     assert text.count("mo.call @decode_layer") == 18
-    subgraphs = generator.models["decode"]._graph.module.subgraphs
+    subgraphs = generator.models["decode"]._programs._function.graph.module.subgraphs
     assert len(subgraphs) == 4  # two kinds, each for a prompt and for one token
 
 

@@ -34,7 +34,8 @@ def test_an_empty_text_is_its_beginning(tokenizer):
     assert tokenizer.stops == {1}
 
 
-@given(st.text())
+# The vocabulary writes a space as "▁", which therefore comes back as a space.
+@given(st.text().filter(lambda text: "▁" not in text))
 def test_any_text_comes_back(tokenizer, text):
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
