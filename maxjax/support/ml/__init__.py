@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts that machine-learning compilers are made of."""
 
+from maxjax.support.ml._yaml import SpecYAMLError, yaml_loader
 from maxjax.support.ml.dispatch import DTypeSwitch, code_table, dispatch
 from maxjax.support.ml.dtype import DType, extended
 from maxjax.support.ml.layout import SHAPE_DTYPE, RepKind
+from maxjax.support.ml.named import NamedSpec
 from maxjax.support.ml.shape import (
     TensorRankStyle,
     TensorShape,
@@ -18,9 +20,11 @@ __all__ = [
     "SHAPE_DTYPE",
     "DType",
     "DTypeSwitch",
+    "NamedSpec",
     "RepKind",
     "ShapeTable",
     "SpecTable",
+    "SpecYAMLError",
     "TensorRankStyle",
     "TensorShape",
     "TensorSpec",
@@ -30,4 +34,5 @@ __all__ = [
     "kDynamicDimensionValue",
     "kDynamicRankValue",
     "kMaxRank",
+    "yaml_loader",
 ]
