@@ -18,7 +18,7 @@ from maxjax.dtype import DType
 from maxjax.graph import DeviceRef, Weight
 from maxjax.graph.quantization import QuantizationEncoding
 from maxjax.graph.weights import SafetensorWeights, load_weights
-from maxjax.graph.weights.safetensors import _DTYPES, _parse
+from maxjax.graph.weights.safetensors_file import DTYPES, SafetensorsFile, _parse, content, laid_out
 
 LAYERS = {f"layers.{i}.weight": np.full((2, 3), i, np.float32) for i in (0, 1, 10)}
 TENSORS = {**LAYERS, "norm.scale": np.ones(4, np.float16), "ids": np.int64([5, -6, 7])}
@@ -49,9 +49,9 @@ def weights(tmp_path):
 # ---------------------------------------------------------------- data
 
 
-@pytest.mark.parametrize("code", sorted(_DTYPES))
+@pytest.mark.parametrize("code", sorted(DTYPES))
 def test_every_element_type(tmp_path, code):
-    dtype = _DTYPES[code]
+    dtype = DTYPES[code]
     # Bytes that differ, and that are 0 or 1 where only these are booleans.
     data = bytes((i % 2 if code == "BOOL" else 17 * i % 256) for i in range(6 * 8))
     data = data[: 6 * dtype.size_in_bits // 8]
@@ -328,3 +328,26 @@ def test_no_header_does_worse_than_a_value_error(tmp_path_factory, header):
         assert "m.safetensors is damaged" in str(e)
     else:
         assert all(0 <= entry.begin <= entry.end <= 8 for entry in entries.values())
+
+
+# ---------------------------------------------------------------- writing
+
+
+def test_what_is_written_reads_back(tmp_path):
+    arrays = {dtype.name: np.arange(15).reshape(3, 5).astype(dtype.np) for dtype in DTYPES.values()}
+    tensors = {name: (DType[name], array.shape) for name, array in arrays.items()}
+    header, order = laid_out(tensors)
+    assert len(header) % 64 == 0
+    path = tmp_path / "m.safetensors"
+    parts = [content(arrays[name], DType[name]).tobytes() for name in order]
+    path.write_bytes(b"before" + header + b"".join(parts) + b"after")
+    file = SafetensorsFile(path, 6, len(header) + sum(map(len, parts)))
+    assert file.header == header
+    for name, array in arrays.items():
+        read = file.array(name)
+        assert read.dtype == array.dtype and read.tobytes() == array.tobytes()
+
+
+def test_types_that_the_format_has_not():
+    with pytest.raises(ValueError, match="'w' is float6_e2m3fn"):
+        laid_out({"w": (DType.float6_e2m3fn, (2,))})
