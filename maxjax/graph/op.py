@@ -126,6 +126,11 @@ class Op(ABC):
     def lower(self, *operands: Any) -> Any:
         """Result array(s) for operand arrays; traced by JAX."""
 
+    @property
+    def title(self) -> str:
+        """What XLA's tools show for it."""
+        return self.mnemonic
+
     def at(self, dims: Mapping[str, Any]) -> Op:
         """This op with the dimensions among its fields evaluated.
 

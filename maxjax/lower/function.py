@@ -18,17 +18,31 @@ from maxjax.graph.op import LoweringError, RegionOp, StateOp, describe
 from maxjax.graph.ops.buffer import written
 from maxjax.graph.ops.call import Call
 from maxjax.graph.ops.constant import ConstantExternal
+from maxjax.graph.ops.debug import Print
 from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import Value
 from maxjax.kernels import Kernel
 from maxjax.lower.dims import Sizes
 from maxjax.lower.signature import Signature
 
-__all__ = ["LoweredFunction", "to_jax"]
+__all__ = ["LoweredFunction", "Manner", "to_jax"]
 
 
 # Each called graph by identity: its jitted function, and the weights that one needs.
-_Bodies: TypeAlias = "dict[int, tuple[Callable[..., Any], dict[str, ConstantExternal]]]"
+_Bodies: TypeAlias = dict[int, tuple[Callable[..., Any], dict[str, ConstantExternal]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """How a graph is lowered.
+
+    Attributes:
+        prints: Whether ``ops.print`` prints; a program in a file cannot.
+        locations: Whether the names that XLA's tools show end in the user's file and line.
+    """
+
+    prints: bool = True
+    locations: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,11 +54,13 @@ class LoweredFunction:
     Attributes:
         graph: What it was lowered from.
         signature: Its name and types; full names of weights include the prefixes of calls.
+        manner: How it is lowered.
     """
 
     graph: Graph
     signature: Signature
-    _bodies: _Bodies = dataclasses.field(repr=False)
+    manner: Manner = Manner()
+    _bodies: _Bodies = dataclasses.field(repr=False, default_factory=dict)
 
     @property
     def weights(self) -> Mapping[str, TensorType]:
@@ -73,15 +89,20 @@ class LoweredFunction:
         arguments = [
             next(states if isinstance(t, BufferType) else tensors) for t in self.graph.input_types
         ]
-        outputs, finals = _Run(self.graph, weights, self._bodies).body(arguments)
+        run = _Run(self.graph, weights, self.manner, self._bodies)
+        outputs, finals = run.body(arguments)
         return outputs, finals
 
 
-def to_jax(graph: Graph) -> LoweredFunction:
+def to_jax(graph: Graph, manner: Manner | None = None) -> LoweredFunction:
     """Lowers a graph to a pure JAX function.
 
     Subgraphs become nested jitted functions: one private function in the StableHLO for each
     body, and a call for each use.
+
+    Args:
+        graph: A finished graph.
+        manner: How, if not as usual.
 
     Raises:
         TypeError: If the graph, or one it calls, has no outputs yet.
@@ -96,7 +117,7 @@ def to_jax(graph: Graph) -> LoweredFunction:
     [2.0, 4.0]
     """
     weights = {name: op.type for name, op in external_weights(graph).items()}
-    return LoweredFunction(graph, Signature.of(graph, weights), {})
+    return LoweredFunction(graph, Signature.of(graph, weights), manner or Manner())
 
 
 def external_weights(graph: Graph) -> dict[str, ConstantExternal]:
@@ -127,9 +148,12 @@ def _merge(found: dict[str, ConstantExternal], name: str, op: ConstantExternal) 
 class _Run:
     """One run of a graph's lowering, while JAX traces it."""
 
-    def __init__(self, graph: Graph, weights: Mapping[str, Any], bodies: _Bodies) -> None:
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, Any], manner: Manner, bodies: _Bodies
+    ) -> None:
         self.graph = graph
         self.weights = weights
+        self.manner = manner
         self.bodies = bodies
         self.sizes = Sizes()
         self.arrays: dict[int, Any] = {}
@@ -177,10 +201,12 @@ class _Run:
         if isinstance(op, ConstantExternal):
             self.arrays[id(node.results[0])] = self.weights[op.name]
             return
+        if isinstance(op, Print) and not self.manner.prints:
+            return
         operands = [self.arrays[id(v)] for v in node.operands]
         try:
             at = op.at(self.sizes)
-            with _scope(node):
+            with _scope(node, self.manner):
                 if isinstance(at, RegionOp):
                     result = at.lower(_Runner(self, node), self.state, *operands)
                 elif isinstance(at, StateOp):
@@ -267,7 +293,10 @@ class _Runner:
         run = self._run
         body = run.bodies.get(id(graph))
         if body is None:
-            body = run.bodies[id(graph)] = _jitted(graph, run.bodies), external_weights(graph)
+            body = run.bodies[id(graph)] = (
+                _jitted(graph, run.manner, run.bodies),
+                external_weights(graph),
+            )
         fn, needed = body
         weights = {
             name: run.weights[prefix + name if op.is_placeholder else name]
@@ -280,9 +309,9 @@ class _Runner:
         return tuple(outputs)
 
 
-def _jitted(graph: Graph, bodies: _Bodies) -> Callable[..., Any]:
+def _jitted(graph: Graph, manner: Manner, bodies: _Bodies) -> Callable[..., Any]:
     def body(weights: Mapping[str, Any], arguments: Sequence[Any]) -> Any:
-        return _Run(graph, weights, bodies).body(arguments)
+        return _Run(graph, weights, manner, bodies).body(arguments)
 
     body.__name__ = body.__qualname__ = re.sub(r"\W", "_", graph.symbol) or "body"
     return jax.jit(body)
@@ -295,11 +324,15 @@ def _failed(node: Node, sentence: str) -> ValueError:
     return ValueError(f"{node.op.mnemonic}: {sentence} (given {given}){where}")
 
 
-def _scope(node: Node) -> Any:
+def _scope(node: Node, manner: Manner) -> Any:
     """The name XLA's tools show for a node: profile scopes, then the op."""
+    name = node.op.title
+    if manner.locations and node.location:
+        # A slash would begin another scope.
+        name = f"{name} at {str(node.location).replace('/', chr(0x2215))}"
     if not node.scope:
-        return jax.named_scope(node.op.mnemonic)
+        return jax.named_scope(name)
     stack = contextlib.ExitStack()
-    for name in (*node.scope, node.op.mnemonic):
-        stack.enter_context(jax.named_scope(name))
+    for each in (*node.scope, name):
+        stack.enter_context(jax.named_scope(each))
     return stack

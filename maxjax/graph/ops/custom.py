@@ -40,6 +40,10 @@ class Custom(RegionOp):
     out_types: tuple[Type, ...]
     parameters: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def title(self) -> str:
+        return f"{self.mnemonic}({self.name})"
+
     def infer(self, *operands: Type) -> tuple[Type, ...]:
         wrong = self.misplaced(operands)
         if wrong:
