@@ -97,6 +97,27 @@ class Model:
         return list(self._devices)
 
     @property
+    def function(self) -> Function:
+        """What it runs."""
+        return self._programs.function
+
+    @property
+    def target(self) -> Device:
+        """The device that it runs on."""
+        return self._target
+
+    @property
+    def weights(self) -> dict[str, jax.Array]:
+        """The weights by name, where they are used.
+
+        Raises:
+            RuntimeError: If they were released.
+        """
+        if self._weights is None:
+            raise self._released()
+        return dict(zip(self._signature.weights, self._weights, strict=True))
+
+    @property
     def input_metadata(self) -> list[TensorSpec]:
         """Shape, dtype and name of each input."""
         return [TensorSpec.of(i.type, i.name) for i in self._inputs]

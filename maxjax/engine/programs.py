@@ -55,6 +55,7 @@ class Programs:
         recompile: Whether calls with new sizes may compile, after the first.
 
     Attributes:
+        function: What is compiled.
         compiled: The programs so far.
 
     Raises:
@@ -64,7 +65,7 @@ class Programs:
     def __init__(self, function: Function, device: Any, recompile: Recompile = "allow") -> None:
         if recompile not in ("allow", "warn", "error"):
             raise ValueError(f'recompile is "allow", "warn" or "error", not {recompile!r:.60}')
-        self._function = function
+        self.function = function
         self._signature = function.signature
         self._device = device
         self._recompile: Recompile = recompile
@@ -165,6 +166,12 @@ class Programs:
             for i, (type_, shape) in enumerate(zip(self._signature.inputs, shapes, strict=True))
         ]
         sizes.bind_all([*inputs, *self._weights])
+        for condition in self._signature.conditions:
+            if not condition.holds(sizes):
+                given = ", ".join(f"{n} = {sizes[n]}" for n in sorted(condition.names))
+                raise ValueError(
+                    f"model {self._signature.name!r} is for sizes with {condition}, got {given}"
+                )
         return tuple(sorted(sizes.items()))
 
     def _why(self, sizes: tuple[tuple[str, int], ...]) -> str:
@@ -192,7 +199,7 @@ class Programs:
         names = tuple(signature.weights)
 
         def run(weights: Any, tensors: Any, states: Any) -> Any:
-            return self._function(dict(zip(names, weights, strict=True)), tensors, states)
+            return self.function(dict(zip(names, weights, strict=True)), tensors, states)
 
         run.__name__ = run.__qualname__ = signature.name or "graph"
         jitted = jax.jit(run, donate_argnums=(2,))

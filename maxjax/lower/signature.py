@@ -11,6 +11,7 @@ from maxjax.graph.device import DeviceRef
 from maxjax.graph.graph import Graph
 from maxjax.graph.type import BufferType, TensorType
 from maxjax.graph.value import Value
+from maxjax.lower.condition import Condition
 
 __all__ = ["Function", "Signature"]
 
@@ -26,6 +27,7 @@ class Signature:
         weights: The type of each weight by its full name.
         returned: For each output the position of the buffer input that it is, else None.
         devices: The devices that it names anywhere.
+        conditions: What sizes it is for, where that is not all.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Signature:
     weights: Mapping[str, TensorType]
     returned: tuple[int | None, ...]
     devices: frozenset[DeviceRef]
+    conditions: tuple[Condition, ...] = ()
 
     @classmethod
     def of(cls, graph: Graph, weights: Mapping[str, TensorType]) -> Signature:

@@ -6,7 +6,8 @@ import pytest
 from maxjax.dtype import DType
 from maxjax.graph import DeviceRef, Graph, TensorType, Weight, ops
 from maxjax.lower import to_jax
-from maxjax.lower.symbolic import Condition, needed, specs, symbols
+from maxjax.lower.condition import Condition
+from maxjax.lower.symbolic import needed, specs, symbols
 
 CPU = DeviceRef.CPU()
 

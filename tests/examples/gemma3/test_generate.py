@@ -98,9 +98,9 @@ def test_caches_are_written_in_place(generator):
 
 
 def test_one_body_for_layers_that_are_packed_alike(generator):
-    text = str(generator.models["decode"]._programs._function.graph.module)
+    text = str(generator.models["decode"].function.graph.module)
     assert text.count("mo.call @decode_layer") == 18
-    subgraphs = generator.models["decode"]._programs._function.graph.module.subgraphs
+    subgraphs = generator.models["decode"].function.graph.module.subgraphs
     assert len(subgraphs) == 4  # two kinds, each for a prompt and for one token
 
 
