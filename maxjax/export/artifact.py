@@ -217,4 +217,5 @@ class Artifact:
             buffers: An array for each buffer input, in order.
         """
         with jax.enable_x64(True):
-            return self._program.call(dict(weights), list(inputs), list(buffers))
+            outputs, finals = self._program.call(dict(weights), list(inputs), list(buffers))
+        return outputs, finals
