@@ -111,14 +111,14 @@ def _array(value: Any) -> str:
 
 
 def _place(value: Any) -> str:
-    """Where an array is, if it says so."""
+    """Where an array is, if it says so: ``cpu:0``."""
     devices = getattr(value, "devices", None)
     if callable(devices):
-        found: Any = devices()
-        names = sorted(map(str, found))
-        return names[0] if len(names) == 1 else f"{len(names)} devices"
+        found: Any = list(devices())  # pyright: ignore[reportArgumentType]
+        return f"{found[0].platform}:{found[0].id}" if len(found) == 1 else f"{len(found)} devices"
     device = getattr(value, "device", None)
-    return "" if isinstance(value, np.ndarray | np.generic) or device is None else str(device)
+    label = getattr(device, "label", None)
+    return f"{label}:{device.id}" if label and device is not None else ""
 
 
 def _corners(array: Any) -> tuple[npt.NDArray[Any], bool]:
@@ -127,10 +127,30 @@ def _corners(array: Any) -> tuple[npt.NDArray[Any], bool]:
     Of a large one, some elements at both ends of each axis and one between: NumPy prints "..."
     for that, and the rest is not brought here.
     """
-    is_part = array.size > _SHOWN
-    if is_part:
-        for axis, size in enumerate(array.shape):
-            if size > 2 * _EDGE + 1:
-                ends = np.r_[: _EDGE + 1, size - _EDGE : size]
-                array = array.take(ends, axis=axis)
-    return np.asarray(array), is_part
+    if array.size <= _SHOWN:
+        return np.asarray(array), False
+    chosen = [
+        np.arange(size) if size <= 2 * _EDGE + 1 else np.r_[: _EDGE + 1, size - _EDGE : size]
+        for size in array.shape
+    ]
+    # Shard by shard: an array that is spread over devices is not to be moved for being printed.
+    shards = getattr(array, "addressable_shards", None)
+    if shards is None:
+        return np.asarray(_taken(array, chosen)), True
+    shown = np.empty([len(c) for c in chosen], array.dtype)
+    for shard in shards:
+        bounds = [s.indices(size) for s, size in zip(shard.index, array.shape, strict=True)]
+        inside = [(c >= b[0]) & (c < b[1]) for c, b in zip(chosen, bounds, strict=True)]
+        local = [c[i] - b[0] for c, i, b in zip(chosen, inside, bounds, strict=True)]
+        if all(map(len, local)):
+            places = np.ix_(*(np.flatnonzero(i) for i in inside))
+            shown[places] = np.asarray(_taken(shard.data, local))
+    return shown, True
+
+
+def _taken(array: Any, chosen: list[npt.NDArray[Any]]) -> Any:
+    """The elements at some places along each axis."""
+    for axis, places in enumerate(chosen):
+        if len(places) < array.shape[axis]:
+            array = array.take(places, axis=axis)
+    return array
