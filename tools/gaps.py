@@ -44,7 +44,6 @@ MODULES = (
 _MLIR = "there is no MLIR here"
 _MANY = "issue 7: sharding and many devices"
 _POINTERS = "takes raw pointers into the memory of other GPUs; XLA has no such pointers"
-_ARTIFACTS = "issue 5: artifacts"
 _SWITCH = "a switch of MAX's own compiler or kernels; XLA has its own (XLA_FLAGS)"
 
 # The reason for a difference that has no line yet: that of the first pattern found in
@@ -56,9 +55,10 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"distributed_ep\.", _POINTERS),
     (r"[Ss]hard|SymmetricPool", _MANY),
     (r"signatures\.engine\.InferenceSession\.load", "more keywords: recompiles, buckets"),
-    (r"signatures\.engine\.InferenceSession", _ARTIFACTS),
-    (r"[mM]ef|Artifact|Compil(ation|e|ed)(Stopped|Only|Model)|\.(compile|init)", _ARTIFACTS),
-    (r"engine\.read$", _ARTIFACTS),
+    (r"CompileOnly", "virtual devices run here, so no model is only compiled"),
+    (r"CompilationStopped", "raised where MAX's compiler is told to stop half-way (pre_jit)"),
+    (r"CompiledModel$", "it wraps MAX's own compiled code; here the functions themselves"),
+    (r"(MefStore|Error|Mismatch)$", "made by its own constructors, not by its fields"),
     (r"Debug|set_mojo_|enable_per_tensor|gpu_profiling|split_k|use_fi_topk|set_debug_", _SWITCH),
     (r"Model\.\w*(capture|replay)|kernel_summaries", "XLA captures device graphs by itself"),
     (r"ops\.DType$", "it is maxjax.dtype.DType, and no op"),

@@ -7,13 +7,13 @@ import dataclasses
 import itertools
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import jax
 
 from maxjax.graph.dim import SymbolicDim
+from maxjax.graph.ir import warn
 from maxjax.graph.type import Type
 from maxjax.lower import Function
 from maxjax.lower.dims import Sizes
@@ -120,7 +120,7 @@ class Programs:
                 text = self._why(sizes)
                 if policy == "error":
                     raise RuntimeError(text)
-                warnings.warn(text, UserWarning, stacklevel=4)
+                warn(text)
             start = time.perf_counter()
             program = self._compiled(shapes, weights)
             self._seconds[sizes] = time.perf_counter() - start

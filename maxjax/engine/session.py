@@ -7,10 +7,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from maxjax.artifact import Artifact, is_artifact
 from maxjax.driver import CPU, Device
+from maxjax.engine.artifacts import loaded
+from maxjax.engine.compiled import CompiledModel, read
 from maxjax.engine.debug import DebugConfig
 from maxjax.engine.model import Model
 from maxjax.engine.programs import Recompile
+from maxjax.engine.store import MefStore
 from maxjax.engine.weights import warn_unused
 from maxjax.graph import text
 from maxjax.graph.graph import Graph, callees
@@ -29,10 +33,13 @@ class InferenceSession:
         num_threads: Accepted; XLA decides.
         custom_extensions: Paths of custom kernels (see :class:`~maxjax.graph.KernelLibrary`) for
             every graph that is loaded, as for graphs that are read from text.
+        precompiled_mefs: Folders of artifacts, or a store of them, that graphs are taken from.
+        export_mefs: A folder, or a store, that the artifact of each loaded graph is written to.
 
     Raises:
         TypeError: If a device is none.
-        ValueError: If custom kernels cannot be loaded.
+        ValueError: If custom kernels cannot be loaded, or both kinds of store are given.
+        FileNotFoundError: If a folder of artifacts is none.
 
     >>> import numpy as np
     >>> from maxjax.dtype import DType
@@ -47,6 +54,8 @@ class InferenceSession:
     """
 
     debug: ClassVar[DebugConfig] = DebugConfig()
+    default_mef_store: ClassVar[MefStore | None] = None
+    """The store of sessions that have none of their own."""
 
     def __init__(
         self,
@@ -54,12 +63,32 @@ class InferenceSession:
         num_threads: int | None = None,
         *,
         custom_extensions: CustomExtensions | None = None,
+        precompiled_mefs: str | Path | Iterable[str | Path] | MefStore | None = None,
+        export_mefs: str | Path | MefStore | None = None,
     ) -> None:
         self._devices = list(devices) or [CPU()]
         for d in self._devices:
             if not isinstance(d, Device):
                 raise TypeError(f"devices must be Devices, got {d!r}")
         self._kernels = KernelLibrary(custom_extensions or ())
+        if precompiled_mefs is not None and export_mefs is not None:
+            raise ValueError(
+                "a session reads artifacts or writes them: give one of "
+                "precompiled_mefs and export_mefs"
+            )
+        self._store: MefStore | None = None
+        if precompiled_mefs is not None:
+            self._store = (
+                precompiled_mefs
+                if isinstance(precompiled_mefs, MefStore)
+                else MefStore.for_import(precompiled_mefs)
+            )
+        elif export_mefs is not None:
+            self._store = (
+                export_mefs
+                if isinstance(export_mefs, MefStore)
+                else MefStore.for_export(export_mefs)
+            )
 
     @property
     def devices(self) -> list[Device]:
@@ -78,7 +107,7 @@ class InferenceSession:
         """A model of one graph.
 
         Args:
-            model: A graph, or a module or text file with one.
+            model: A graph, a module with one, or the path of a graph's text or of an artifact.
             custom_extensions: Paths of more custom kernels, which the graph's library loads.
             weights_registry: An array (NumPy, JAX, ``Buffer``, DLPack, weights of a file) for
                 each weight name.
@@ -91,14 +120,8 @@ class InferenceSession:
             ValueError: If a module has several graphs, weights are missing or do not fit,
                 custom kernels cannot be loaded, or ``recompile`` is another word.
         """
-        graphs = _graphs(model)
-        if len(graphs) != 1:
-            raise ValueError(
-                f"expected one graph, got {len(graphs)} "
-                f"({', '.join(g.name for g in graphs)}); use load_all for several"
-            )
-        models = self._load_all(graphs, custom_extensions, weights_registry, recompile)
-        return models[graphs[0].name]
+        compiled = self.compile_reusing_mefs(model, custom_extensions=custom_extensions)
+        return self._one(compiled, weights_registry, recompile)
 
     def load_all(
         self,
@@ -113,23 +136,117 @@ class InferenceSession:
 
         Args and errors as for :meth:`load`; the graphs share the weights registry.
         """
-        return self._load_all(_graphs(model), custom_extensions, weights_registry, recompile)
+        compiled = self.compile_reusing_mefs(model, custom_extensions=custom_extensions)
+        return self._models(compiled, weights_registry, recompile)
 
-    def _load_all(
+    # ---------------------------------------------------------------- in two steps
+
+    def compile(
         self,
-        graphs: tuple[Graph, ...],
-        extensions: CustomExtensions | None,
-        registry: Mapping[str, Any] | None,
-        recompile: Recompile,
-    ) -> dict[str, Model]:
-        paths = [*self._kernels.library_paths(), *absolute(extensions or ())]
+        model: str | Path | Graph | Module,
+        *,
+        custom_extensions: CustomExtensions | None = None,
+        tile_based_fusion: bool = False,
+    ) -> CompiledModel:
+        """Lowers graphs, without weights; :meth:`init` gives them those.
+
+        Args:
+            model: A graph, a module, or the path of a graph's text or of an artifact.
+            custom_extensions: Paths of more custom kernels, which the graphs' libraries load.
+            tile_based_fusion: Accepted; XLA decides.
+
+        Raises:
+            RuntimeError: If ``model`` is none of these, an artifact is damaged, or a graph has no
+                outputs yet.
+            ValueError: If text does not parse or custom kernels cannot be loaded.
+        """
+        if isinstance(model, str | Path) and is_artifact(model):
+            return read(model)
+        graphs = _graphs(model)
+        paths = [*self._kernels.library_paths(), *absolute(custom_extensions or ())]
         for g in graphs if paths else ():
             for each in (*callees(g), g):
                 each.kernels.load_paths(paths)
-        models = {
-            g.name: Model(to_jax(g), self._devices, registry, recompile=recompile) for g in graphs
-        }
-        declared = {n for m in models.values() for n in m._signature.weights}
+        return CompiledModel({g.name: to_jax(g) for g in graphs})
+
+    def compile_async(
+        self,
+        model: str | Path | Graph | Module,
+        *,
+        custom_extensions: CustomExtensions | None = None,
+        tile_based_fusion: bool = False,
+    ) -> CompiledModel:
+        """The same as :meth:`compile`, which waits for nothing: XLA compiles when a model runs."""
+        return self.compile(model, custom_extensions=custom_extensions)
+
+    def compile_reusing_mefs(
+        self,
+        model: str | Path | Graph | Module,
+        *,
+        custom_extensions: CustomExtensions | None = None,
+        tile_based_fusion: bool = False,
+    ) -> CompiledModel:
+        """As :meth:`compile`; a graph is taken from, or written to, the session's store.
+
+        The store is that of ``precompiled_mefs`` or ``export_mefs``, else ``default_mef_store``.
+
+        Raises:
+            MissingArtifactError: If the store has no artifact for the graph.
+        """
+        store = self._store or type(self).default_mef_store
+        if store is None or not isinstance(model, Graph):
+            return self.compile(model, custom_extensions=custom_extensions)
+        if not store.exporting:
+            path = store.claim_import(model)
+            return self.compile(model if path is None else path)
+        compiled = self.compile(model, custom_extensions=custom_extensions)
+        compiled.export_mef(store.claim_export(model))
+        store.write_manifest()
+        return compiled
+
+    def init(
+        self, compiled: CompiledModel, *, weights_registry: Mapping[str, Any] | None = None
+    ) -> Model:
+        """A model of what was compiled, with its weights.
+
+        Args:
+            compiled: From :meth:`compile` or :func:`maxjax.engine.read`; it can be used again.
+            weights_registry: An array for each weight name that an artifact does not hold itself.
+
+        Raises:
+            ValueError: If it is several graphs, weights are missing or do not fit, or an artifact
+                is for other platforms.
+        """
+        return self._one(compiled, weights_registry, "allow")
+
+    def init_all(
+        self, compiled: CompiledModel, *, weights_registry: Mapping[str, Any] | None = None
+    ) -> dict[str, Model]:
+        """A model per graph, by name; arguments and errors as for :meth:`init`."""
+        return self._models(compiled, weights_registry, "allow")
+
+    def _one(
+        self, compiled: CompiledModel, registry: Mapping[str, Any] | None, recompile: Recompile
+    ) -> Model:
+        names = list(compiled.functions)
+        if len(names) != 1:
+            raise ValueError(
+                f"expected one graph, got {len(names)} ({', '.join(names)}); use load_all or "
+                "init_all for several"
+            )
+        return self._models(compiled, registry, recompile)[names[0]]
+
+    def _models(
+        self, compiled: CompiledModel, registry: Mapping[str, Any] | None, recompile: Recompile
+    ) -> dict[str, Model]:
+        models = {}
+        for name, function in compiled.functions.items():
+            if isinstance(function, Artifact):
+                weights = function.weights()
+                models[name] = loaded(function, self._devices, weights, registry, recompile)
+            else:
+                models[name] = Model(function, self._devices, registry, recompile=recompile)
+        declared = {n for f in compiled.functions.values() for n in f.signature.weights}
         warn_unused(registry, declared)
         return models
 

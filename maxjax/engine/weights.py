@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from maxjax.driver import Buffer
 from maxjax.driver.memory import place
 from maxjax.dtype import DType
 from maxjax.graph.dim import StaticDim
+from maxjax.graph.ir import warn
 from maxjax.graph.type import TensorType
 from maxjax.graph.weights import WeightData, Weights
 
@@ -113,6 +113,4 @@ def warn_unused(registry: Mapping[str, Any] | None, declared: set[str]) -> None:
     if unused:
         hints = [f"{n}{_nearest(n, sorted(declared))}" for n in unused[:5]]
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        warnings.warn(
-            f"weights that no graph uses: {', '.join(hints)}{more}", UserWarning, stacklevel=3
-        )
+        warn(f"weights that no graph uses: {', '.join(hints)}{more}")

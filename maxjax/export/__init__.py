@@ -11,9 +11,8 @@ An artifact is a zip archive, uncompressed:
 | ``weights.safetensors`` | the weights |
 """
 
-from maxjax.export.artifact import Artifact, is_artifact
+from maxjax.artifact import PLATFORMS, Artifact, Manifest, is_artifact
 from maxjax.export.load import inspect, load
-from maxjax.export.manifest import PLATFORMS, Manifest
 from maxjax.export.save import save
 
 __all__ = ["PLATFORMS", "Artifact", "Manifest", "inspect", "is_artifact", "load", "save"]

@@ -7,12 +7,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from maxjax.artifact import Artifact
 from maxjax.driver import CPU, Device
-from maxjax.engine.model import Model
+from maxjax.engine import Model
+from maxjax.engine.artifacts import loaded
 from maxjax.engine.programs import Recompile
-from maxjax.export.artifact import Artifact
 
-__all__ = ["inspect", "load", "loaded"]
+__all__ = ["inspect", "load"]
 
 
 def load(
@@ -59,44 +60,6 @@ def load(
         weights_registry,
         recompile,
     )
-
-
-def loaded(
-    artifact: Artifact,
-    devices: list[Device],
-    weights: Mapping[str, Any],
-    registry: Mapping[str, Any] | None,
-    recompile: Recompile = "allow",
-) -> Model:
-    """A model of an artifact that is open, with these of its weights.
-
-    Raises:
-        ValueError: As :func:`load` does.
-    """
-    manifest = artifact.manifest
-    if manifest.devices != 1:
-        raise ValueError(
-            f"{artifact.path} is a program for {manifest.devices} devices, and a model runs on one"
-        )
-    model = Model(artifact, devices, {**weights, **(registry or {})}, recompile=recompile)
-    there = platforms_of(model.target)
-    if not there & set(manifest.platforms):
-        raise ValueError(
-            f"{artifact.path} is for {', '.join(manifest.platforms)}, and {model.target} is "
-            f"{' or '.join(sorted(there))}; save it with platforms=[...] that include it"
-        )
-    return model
-
-
-def platforms_of(device: Device) -> set[str]:
-    """What JAX calls the platform of a device; of a GPU that is not known further, both."""
-    platform = device.jax.platform
-    if platform != "gpu":
-        return {platform}
-    version = device.jax.client.platform_version.lower()
-    if "rocm" in version:
-        return {"rocm"}
-    return {"cuda"} if "cuda" in version else {"cuda", "rocm"}
 
 
 def inspect(path: str | os.PathLike[str]) -> Artifact:

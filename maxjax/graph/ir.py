@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import traceback
+import warnings
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from maxjax.graph.op import Op
     from maxjax.graph.value import Value
 
-__all__ = ["CURRENT_GRAPH", "Block", "Location", "Node", "caller", "current_graph"]
+__all__ = ["CURRENT_GRAPH", "Block", "Location", "Node", "caller", "current_graph", "warn"]
 
 CURRENT_GRAPH: ContextVar[Graph | None] = ContextVar("CURRENT_GRAPH", default=None)
 
@@ -66,6 +67,16 @@ def caller() -> Location | None:
     code = frame.f_code
     stack = "".join(traceback.format_stack(frame)) if options.source_tracebacks else ""
     return Location(code.co_filename, frame.f_lineno, code.co_name, stack)
+
+
+def warn(message: str) -> None:
+    """A ``UserWarning`` that shows the user's line, however deep in maxjax it is given."""
+    frame = _outside(sys._getframe(1))
+    if frame is None:
+        warnings.warn(message, UserWarning, stacklevel=2)
+    else:
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        warnings.warn_explicit(message, UserWarning, file, line, source=None)
 
 
 class Node:

@@ -439,9 +439,7 @@ def test_recompiles_can_be_refused(session):
     model = session.load(Graph("g", lambda x: x * 2, [f32("n", "m")]), recompile="error")
     model.warmup({"n": [4], "m": [3, 5]})
     model(ones(4, 3))
-    with pytest.raises(
-        RuntimeError, match=r"'g' must be .* again: m is 6, was [35]; .*warmup"
-    ):
+    with pytest.raises(RuntimeError, match=r"'g' must be .* again: m is 6, was [35]; .*warmup"):
         model(ones(4, 6))
     model(ones(4, 5))
     assert (model.stats.compiles, model.stats.hits) == (2, 2)

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 from jax import export
 
-from maxjax.export.archive import MAGIC, Archive
-from maxjax.export.manifest import Manifest, ProgramEntry
-from maxjax.export.weights import WeightsFile
+from maxjax.artifact.archive import MAGIC, Archive
+from maxjax.artifact.manifest import Manifest, ProgramEntry
+from maxjax.artifact.weights import WeightsFile
 from maxjax.graph.dim import StaticDim
 from maxjax.lower.signature import Signature
 

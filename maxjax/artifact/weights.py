@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy.typing as npt
 
+from maxjax.artifact.archive import Member
 from maxjax.dtype import DType
-from maxjax.export.archive import Member
 from maxjax.graph.type import TensorType
 from maxjax.graph.weights.safetensors_file import DTYPES, SafetensorsFile, content, laid_out
 
