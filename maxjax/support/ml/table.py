@@ -195,19 +195,10 @@ class ShapeTable:
 
     def __eq__(self, other: object) -> npt.NDArray[np.bool_]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Which rows equal those of another table, or a shape; an array of bools."""
-        ours, theirs = (w.ravel() for w in self._words_with(other))
-        if len(theirs) != len(ours):
-            theirs = np.tile(theirs, min(len(self), _CHUNK))
-        one = len(theirs) != len(ours)
         same = np.empty(len(self), np.bool_)
-        buffer = np.empty(min(len(ours), 2 * _CHUNK), np.bool_)
-        for start in range(0, len(self), _CHUNK):
-            words = ours[2 * start : 2 * (start + _CHUNK)]
-            equal = buffer[: len(words)]
-            at = 0 if one else 2 * start
-            np.equal(words, theirs[at : at + len(words)], out=equal)
+        for rows, words in self._compared(other):
             # Two bools at a time: the words of a row.
-            np.equal(equal.view(np.uint16), 0x0101, out=same[start : start + _CHUNK])
+            np.equal(words.view(np.uint16), 0x0101, out=same[rows])
         return same
 
     def __ne__(self, other: object) -> npt.NDArray[np.bool_]:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -223,11 +214,7 @@ class ShapeTable:
         """
         if not isinstance(other, ShapeTable) or len(self) != len(other):
             return False
-        ours, theirs = self._words_with(other)
-        return all(
-            (ours[start : start + _CHUNK] == theirs[start : start + _CHUNK]).all()
-            for start in range(0, len(ours), _CHUNK)
-        )
+        return all(words.all() for _, words in self._compared(other))
 
     def argsort(self) -> npt.NDArray[np.intp]:
         """The rows in order, as of a stable sort of the shapes.
@@ -260,6 +247,20 @@ class ShapeTable:
         """What to sort by, the most important last."""
         dims, ranks = decode_rows(self._rows, self._outlying)
         return [c for c in dims.T[::-1] if c.any()] + [ranks]
+
+    def _compared(self, other: object) -> Iterator[tuple[slice, npt.NDArray[np.bool_]]]:
+        """Some rows at a time, and for both words of each whether they equal the other's."""
+        ours, theirs = (words.ravel() for words in self._words_with(other))
+        chunk, stays = _CHUNK, len(theirs) != len(ours)
+        if stays:
+            chunk = _CHUNK // 8
+            theirs = np.tile(theirs, chunk)
+        buffer = np.empty(min(len(ours), 2 * chunk), np.bool_)
+        for start in range(0, len(self), chunk):
+            part = ours[2 * start : 2 * (start + chunk)]
+            at = 0 if stays else 2 * start
+            equal = np.equal(part, theirs[at : at + len(part)], out=buffer[: len(part)])
+            yield slice(start, start + chunk), equal
 
     def _words_with(self, other: object) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """The rows of both as pairs of words, equal where the shapes are."""
