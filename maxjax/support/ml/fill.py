@@ -361,6 +361,8 @@ def _bytes_of(array: Any, dest: Any) -> npt.NDArray[np.uint8]:
     if isinstance(array, np.ndarray):
         if array.dtype.hasobject:
             raise TypeError(f"an array of {array.dtype} holds Python objects, not elements")
+        if not array.dtype.isnative:
+            raise ValueError(f"an array of {array.dtype} has the other byte order")
         writable, together = array.flags.writeable, array.flags.c_contiguous
     else:
         try:
@@ -377,5 +379,5 @@ def _bytes_of(array: Any, dest: Any) -> npt.NDArray[np.uint8]:
         raise ValueError(f"the bytes of the {name} do not lie together; fill a contiguous copy")
     if isinstance(array, np.ndarray):
         return array.reshape(-1).view(np.uint8)
-    view = memoryview(array).cast("B")
-    return np.frombuffer(view, np.uint8) if len(view) else np.zeros(0, np.uint8)
+    view = memoryview(array)
+    return np.frombuffer(view.cast("B"), np.uint8) if view.nbytes else np.zeros(0, np.uint8)

@@ -210,6 +210,7 @@ def test_kinds_of_memory(tmp_path) -> None:
     assert float(scalar) == 1
     fill_homogeneous(np.zeros(0, np.int16), 3)
     fill_random(bytearray(), "f32")
+    fill_random(memoryview(np.zeros((0, 3), np.int16)), "f32")
 
 
 def test_bytes_off_their_alignment() -> None:
@@ -254,6 +255,7 @@ def test_refused_memory_is_not_written() -> None:
         (array.T, ValueError, "do not lie together"),
         (memoryview(bytearray(8))[::2], ValueError, "do not lie together"),
         (Buffer.from_numpy(array)[:, 1], ValueError, "do not lie together"),
+        (np.full(3, 9, ">i2"), ValueError, "has the other byte order"),
         (np.full(3, None), TypeError, "holds Python objects"),
         ([1, 2], TypeError, "expected memory that can be written"),
         ("text", TypeError, "expected memory that can be written"),
