@@ -82,7 +82,9 @@ def tables() -> Iterator[Result]:
         ("sorted", lambda: table.sorted(), lambda: sorted(rows), None),
     ):
         runs = RUNS if target else 3
-        a, b = in_turns(runs, stopwatch(ours, calls=20 if name != "sorted" else 1), stopwatch(theirs))
+        a, b = in_turns(
+            runs, stopwatch(ours, calls=20 if name != "sorted" else 1), stopwatch(theirs)
+        )
         yield Result(
             f"a million shapes, {name}",
             a,

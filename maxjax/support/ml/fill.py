@@ -378,6 +378,6 @@ def _bytes_of(array: Any, dest: Any) -> npt.NDArray[np.uint8]:
     if not together:
         raise ValueError(f"the bytes of the {name} do not lie together; fill a contiguous copy")
     if isinstance(array, np.ndarray):
-        return array.reshape(-1).view(np.uint8)
+        return array.view(np.ndarray).reshape(-1).view(np.uint8)
     view = memoryview(array)
     return np.frombuffer(view.cast("B"), np.uint8) if view.nbytes else np.zeros(0, np.uint8)

@@ -205,6 +205,9 @@ def test_kinds_of_memory(tmp_path) -> None:
         fill_homogeneous(dest, 3, "si16")
         got = dest.to_numpy() if isinstance(dest, Buffer) else dest
         assert bytes(memoryview(got).cast("B")) == expected.tobytes()
+    masked = np.ma.masked_array(np.zeros(6, np.int16), [0, 1] * 3)
+    fill_homogeneous(masked, 3)
+    assert np.array_equal(masked.data, expected)
     scalar = np.zeros((), ml_dtypes.bfloat16)
     get_scalar_one(scalar)
     assert float(scalar) == 1
