@@ -18,6 +18,7 @@ from maxjax.engine.weights import bind, placed_weight
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.type import Type
 from maxjax.lower import Function, Signature
+from maxjax.support.ml import NamedSpec
 
 __all__ = ["Model", "TensorSpec"]
 
@@ -30,17 +31,30 @@ class TensorSpec:
         shape: A size per dimension, None where it is symbolic.
         dtype: The element type.
         name: ``input0``, ``output0``, ...
+
+    It prints as a spec is written on a command line, and symbolic dims keep their names there:
+    ``input0=batchx128xf32``.
     """
 
     shape: list[int | None]
     dtype: DType
     name: str
+    _spec: NamedSpec | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def spec(self) -> NamedSpec:
+        """The shape, with the names of its symbolic dims, and the element type."""
+        return self._spec or NamedSpec(self.shape, self.dtype)
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.spec}"
 
     @classmethod
     def of(cls, type_: Type, name: str) -> TensorSpec:
         """The spec of a graph type."""
         sizes = [d.dim if isinstance(d, StaticDim) else None for d in type_.shape]
-        return cls(sizes, type_.dtype, name)
+        named = [d.dim if isinstance(d, StaticDim) else str(d) for d in type_.shape]
+        return cls(sizes, type_.dtype, name, NamedSpec(named, type_.dtype))
 
 
 class Model:

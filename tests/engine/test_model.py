@@ -10,7 +10,7 @@ import pytest
 
 from maxjax.driver import CPU, Accelerator, Buffer, set_virtual_device_count
 from maxjax.dtype import DType
-from maxjax.engine import InferenceSession
+from maxjax.engine import InferenceSession, TensorSpec
 from maxjax.graph import BufferType, DeviceRef, Graph, Module, TensorType, Weight, ops, text
 
 REF = DeviceRef.CPU()
@@ -47,6 +47,9 @@ def test_metadata(model):
     assert [(s.name, s.dtype, s.shape) for s in model.output_metadata] == [
         ("output0", DType.float32, [None, 4])
     ]
+    assert list(map(str, model.input_metadata)) == ["input0=nx4xf32", "input1=nxf32"]
+    assert str(model.output_metadata[0].spec.to_spec({"n": 3})) == "3x4xf32"
+    assert str(TensorSpec([None, 4], DType.bool, "x")) == "x=?x4xbool"
     assert str(model.signature) == "(input0, input1)"
     assert model.devices == [CPU()] == model.output_devices
     assert model.input_devices == [CPU(), CPU()]
