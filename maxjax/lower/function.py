@@ -39,10 +39,12 @@ class Manner:
     Attributes:
         prints: Whether ``ops.print`` prints; a program in a file cannot.
         locations: Whether the names that XLA's tools show end in the user's file and line.
+        mark: What these names end in instead, by which an analysis finds the node again.
     """
 
     prints: bool = True
     locations: bool = False
+    mark: Callable[[Node], str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -330,6 +332,8 @@ def _scope(node: Node, manner: Manner) -> Any:
     if manner.locations and node.location:
         # A slash would begin another scope.
         name = f"{name} at {str(node.location).replace('/', chr(0x2215))}"
+    if manner.mark:
+        name += manner.mark(node)
     if not node.scope:
         return jax.named_scope(name)
     stack = contextlib.ExitStack()
