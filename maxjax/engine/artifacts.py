@@ -8,6 +8,7 @@ from typing import Any
 
 from maxjax.artifact import Artifact
 from maxjax.driver import Device
+from maxjax.engine.buckets import Bucket
 from maxjax.engine.model import Model
 from maxjax.engine.programs import Recompile
 
@@ -20,6 +21,7 @@ def loaded(
     weights: Mapping[str, Any],
     registry: Mapping[str, Any] | None,
     recompile: Recompile = "allow",
+    buckets: Mapping[str, Bucket] | None = None,
 ) -> Model:
     """A model of an artifact that is open, with these of its weights.
 
@@ -31,7 +33,8 @@ def loaded(
         raise ValueError(
             f"{artifact.path} is a program for {manifest.devices} devices, and a model runs on one"
         )
-    model = Model(artifact, devices, {**weights, **(registry or {})}, recompile=recompile)
+    bound = {**weights, **(registry or {})}
+    model = Model(artifact, devices, bound, recompile=recompile, buckets=buckets)
     there = platforms_of(model.target)
     if not there & set(manifest.platforms):
         raise ValueError(

@@ -12,8 +12,9 @@ import jax
 
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
+from maxjax.engine.buckets import Bucket, Buckets, Plan
 from maxjax.engine.inputs import Input, unaliased
-from maxjax.engine.programs import CompileStats, Programs, Recompile
+from maxjax.engine.programs import CompileStats, Programs, Recompile, Shapes
 from maxjax.engine.weights import bind, placed_weight
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.type import Type
@@ -80,6 +81,7 @@ class Model:
         weights: Mapping[str, Any] | None = None,
         *,
         recompile: Recompile = "allow",
+        buckets: Mapping[str, Bucket] | None = None,
     ) -> None:
         signature = function.signature
         self._signature = signature
@@ -95,6 +97,7 @@ class Model:
             not self._target.is_host and not t.device.is_gpu() for t in signature.outputs
         ]
         self._programs = Programs(function, self._target.jax, recompile)
+        self._buckets = None if buckets is None else Buckets(function, buckets)
         self._weights: tuple[jax.Array, ...] | None = None
         self.reload(weights)
 
@@ -179,6 +182,8 @@ class Model:
             placed = tuple(placed_weight(arrays[n], self._target.jax) for n in types)
         self._programs.bind(placed)
         self._weights = placed
+        if self._buckets:
+            self._buckets.forget()
 
     def release_weights(self) -> None:
         """Drops the weights; :meth:`reload` must come before the next call."""
@@ -191,7 +196,7 @@ class Model:
 
         Args:
             sizes: For each symbolic dimension of the inputs the sizes to compile for; each
-                combination of them is compiled.
+                combination of them is compiled, or the buckets they are padded to.
 
         Raises:
             ValueError: If a dimension is unknown or one is missing, or a size is no number.
@@ -209,7 +214,8 @@ class Model:
             raise self._released()
         with jax.enable_x64(True):
             for shapes in self._programs.shapes(sizes):
-                self._programs.compile(shapes, self._weights)
+                plan = self._plan(shapes)
+                self._programs.compile(plan.shapes if plan else shapes, self._weights)
 
     @property
     def stats(self) -> CompileStats:
@@ -243,6 +249,10 @@ class Model:
         arrays = [spec.array(value) for spec, value in zip(self._inputs, args, strict=True)]
         key = tuple([a.shape for a in arrays])
         with jax.enable_x64(True):
+            plan = None
+            if self._buckets and (plan := self._plan(key)):
+                self._check_devices(arrays)
+                key, arrays = plan.shapes, plan.pad(arrays)
             program = self._programs.find(key, self._weights)
             if self._from_host:
                 arrays = self._moved(arrays)
@@ -251,7 +261,13 @@ class Model:
             except ValueError:
                 self._check_devices(arrays)
                 raise
+            if plan:
+                outputs = plan.cut(outputs)
         return self._buffers(outputs)
+
+    def _plan(self, shapes: Shapes) -> Plan | None:
+        """How a call with these shapes is padded, if it is."""
+        return self._buckets.plan(shapes, self._programs) if self._buckets else None
 
     def _released(self) -> RuntimeError:
         return RuntimeError(
@@ -296,6 +312,11 @@ class Model:
         tensors = [a for a, i in zip(given, self._inputs, strict=True) if not i.is_buffer]
         owners = [b for b, i in zip(given, self._inputs, strict=True) if i.is_buffer]
         with jax.enable_x64(True):
+            plan = self._plan(key)
+            if plan:
+                self._check_devices(given)
+                key, given = plan.shapes, plan.pad(given)
+                tensors = [a for a, i in zip(given, self._inputs, strict=True) if not i.is_buffer]
             program = self._programs.find(key, self._weights)
             states = iter(unaliased([b._donate() for b in owners], tensors))
             arrays = [
@@ -310,6 +331,8 @@ class Model:
             except ValueError:
                 self._check_devices(arrays)
                 raise
+            if plan:
+                outputs = plan.cut(outputs)
         for owner, array in zip(owners, finals, strict=True):
             owner._replace(array)
         return [

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import jax
 
+from maxjax.engine import cache
 from maxjax.graph.dim import SymbolicDim
 from maxjax.graph.ir import warn
 from maxjax.graph.type import Type
@@ -38,12 +39,15 @@ class CompileStats:
         seconds: The time that compiling took, tracing included.
         per_dims: The seconds of each program, by the sizes of the symbolic dimensions: the key for
             ``batch`` 8 and ``seq`` 128 is ``(("batch", 8), ("seq", 128))``.
+        read: How many of the programs were read from the session's ``cache_dir``, where an earlier
+            process left them.
     """
 
     compiles: int
     hits: int
     seconds: float
     per_dims: Mapping[tuple[tuple[str, int], ...], float]
+    read: int = 0
 
 
 class Programs:
@@ -73,7 +77,7 @@ class Programs:
         self.compiled: dict[Shapes, Program] = {}
         self._weights: list[tuple[str, Type, Any]] = []
         self._seconds: dict[tuple[tuple[str, int], ...], float] = {}
-        self._calls = self._misses = 0
+        self._calls = self._misses = self._read = 0
 
     def bind(self, weights: Iterable[Any]) -> None:
         """Says what sizes symbolic dimensions of weights have, before any input is known.
@@ -111,7 +115,7 @@ class Programs:
             ValueError: If a shape is not as declared, or a symbolic name has two sizes.
             RuntimeError: If the policy is "error" and it is not compiled yet.
         """
-        sizes = self._sizes(shapes)
+        sizes = self.sizes(shapes)
         with self._lock:
             program = self.compiled.get(shapes)
             if program is not None:
@@ -121,8 +125,9 @@ class Programs:
                 if policy == "error":
                     raise RuntimeError(text)
                 warn(text)
-            start = time.perf_counter()
+            start, read = time.perf_counter(), cache.hits()
             program = self._compiled(shapes, weights)
+            self._read += cache.hits() > read
             self._seconds[sizes] = time.perf_counter() - start
             self.compiled[shapes] = program
         return program
@@ -155,11 +160,15 @@ class Programs:
         with self._lock:
             seconds = dict(self._seconds)
         return CompileStats(
-            len(seconds), self._calls - self._misses, sum(seconds.values()), seconds
+            len(seconds), self._calls - self._misses, sum(seconds.values()), seconds, self._read
         )
 
-    def _sizes(self, shapes: Shapes) -> tuple[tuple[str, int], ...]:
-        """The size of each symbolic dimension, checked against all that is declared."""
+    def sizes(self, shapes: Shapes) -> tuple[tuple[str, int], ...]:
+        """The size of each symbolic dimension, checked against all that is declared.
+
+        Raises:
+            ValueError: If a shape is not as declared, or a symbolic name has two sizes.
+        """
         sizes = Sizes()
         inputs = [
             (f"input{i}", type_, shape)

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 from maxjax.artifact import Artifact, is_artifact
 from maxjax.driver import CPU, Device
 from maxjax.engine.artifacts import loaded
+from maxjax.engine.buckets import Bucket
+from maxjax.engine.cache import use_folder
 from maxjax.engine.compiled import CompiledModel, read
 from maxjax.engine.debug import DebugConfig
 from maxjax.engine.model import Model
@@ -35,9 +37,11 @@ class InferenceSession:
             every graph that is loaded, as for graphs that are read from text.
         precompiled_mefs: Folders of artifacts, or a store of them, that graphs are taken from.
         export_mefs: A folder, or a store, that the artifact of each loaded graph is written to.
+        cache_dir: A folder where XLA's programs are kept, for later processes: see
+            :mod:`maxjax.engine.cache`. JAX has one for the whole process.
 
     Raises:
-        TypeError: If a device is none.
+        TypeError: If a device is none, or ``cache_dir`` no path.
         ValueError: If custom kernels cannot be loaded, or both kinds of store are given.
         FileNotFoundError: If a folder of artifacts is none.
 
@@ -65,6 +69,7 @@ class InferenceSession:
         custom_extensions: CustomExtensions | None = None,
         precompiled_mefs: str | Path | Iterable[str | Path] | MefStore | None = None,
         export_mefs: str | Path | MefStore | None = None,
+        cache_dir: str | Path | None = None,
     ) -> None:
         self._devices = list(devices) or [CPU()]
         for d in self._devices:
@@ -76,6 +81,8 @@ class InferenceSession:
                 "a session reads artifacts or writes them: give one of "
                 "precompiled_mefs and export_mefs"
             )
+        if cache_dir is not None:
+            use_folder(cache_dir)
         self._store: MefStore | None = None
         if precompiled_mefs is not None:
             self._store = (
@@ -103,6 +110,7 @@ class InferenceSession:
         weights_registry: Mapping[str, Any] | None = None,
         tile_based_fusion: bool = False,
         recompile: Recompile = "allow",
+        buckets: Mapping[str, Bucket] | None = None,
     ) -> Model:
         """A model of one graph.
 
@@ -114,14 +122,19 @@ class InferenceSession:
             tile_based_fusion: Accepted; XLA decides.
             recompile: What a call does whose sizes nothing is compiled for yet, after the first
                 or :meth:`Model.warmup`: "allow" compiles, "warn" says so too, "error" refuses.
+            buckets: For names of dimensions ``"pow2"`` or sizes, such as ``[1, 8, 32]``: inputs are
+                padded to the next of them, and outputs cut, so that there are few programs. A size
+                beyond the largest is compiled as it is.
 
         Raises:
             RuntimeError: If ``model`` is none of these, or the graph has no outputs yet.
             ValueError: If a module has several graphs, weights are missing or do not fit,
-                custom kernels cannot be loaded, or ``recompile`` is another word.
+                custom kernels cannot be loaded, or ``recompile`` is another word; or if padding
+                might change a result: the op that mixes along the dimension is named.
+            TypeError: If ``buckets`` are none.
         """
         compiled = self.compile_reusing_mefs(model, custom_extensions=custom_extensions)
-        return self._one(compiled, weights_registry, recompile)
+        return self._one(compiled, weights_registry, recompile, buckets)
 
     def load_all(
         self,
@@ -226,7 +239,11 @@ class InferenceSession:
         return self._models(compiled, weights_registry, "allow")
 
     def _one(
-        self, compiled: CompiledModel, registry: Mapping[str, Any] | None, recompile: Recompile
+        self,
+        compiled: CompiledModel,
+        registry: Mapping[str, Any] | None,
+        recompile: Recompile,
+        buckets: Mapping[str, Bucket] | None = None,
     ) -> Model:
         names = list(compiled.functions)
         if len(names) != 1:
@@ -234,18 +251,26 @@ class InferenceSession:
                 f"expected one graph, got {len(names)} ({', '.join(names)}); use load_all or "
                 "init_all for several"
             )
-        return self._models(compiled, registry, recompile)[names[0]]
+        return self._models(compiled, registry, recompile, buckets)[names[0]]
 
     def _models(
-        self, compiled: CompiledModel, registry: Mapping[str, Any] | None, recompile: Recompile
+        self,
+        compiled: CompiledModel,
+        registry: Mapping[str, Any] | None,
+        recompile: Recompile,
+        buckets: Mapping[str, Bucket] | None = None,
     ) -> dict[str, Model]:
         models = {}
         for name, function in compiled.functions.items():
             if isinstance(function, Artifact):
                 weights = function.weights()
-                models[name] = loaded(function, self._devices, weights, registry, recompile)
+                models[name] = loaded(
+                    function, self._devices, weights, registry, recompile, buckets
+                )
             else:
-                models[name] = Model(function, self._devices, registry, recompile=recompile)
+                models[name] = Model(
+                    function, self._devices, registry, recompile=recompile, buckets=buckets
+                )
         declared = {n for f in compiled.functions.values() for n in f.signature.weights}
         warn_unused(registry, declared)
         return models

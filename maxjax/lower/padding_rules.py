@@ -75,7 +75,7 @@ _SIZED: dict[str, frozenset[str]] = {}
 
 def _rule(*names: str, sized: Sequence[str] = ()) -> Callable[[Rule], Rule]:
     def add(rule: Rule) -> Rule:
-        for name in names:
+        for name in " ".join(names).split():
             _RULES[name] = rule
             _SIZED[name] = frozenset(sized)
         return rule
@@ -129,17 +129,17 @@ def _all_sizes(jaxpr: Jaxpr) -> list[Any]:
 
 
 @_rule(
-    *"""abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
+    """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
     clamp clz complex conj copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2
     expm1 floor ge gt igamma igammac imag integer_pow is_finite le le_to lgamma log log1p logistic
     lt lt_to max min mul name ne neg nextafter not optimization_barrier or polygamma
     population_count pow real reduce_precision regularized_incomplete_beta rem round rsqrt
     select_n shift_left shift_right_arithmetic shift_right_logical sign sin sinh sqrt square
-    stop_gradient sub tan tanh threefry2x32 xor zeta convert_element_type device_put""".split(),
+    stop_gradient sub tan tanh threefry2x32 xor zeta convert_element_type device_put""",
     # Keys and bits have more axes or fewer behind those that are shared.
-    *"random_fold_in random_seed random_unwrap random_wrap bitcast_convert_type".split(),
+    "random_fold_in random_seed random_unwrap random_wrap bitcast_convert_type",
     # Which axis goes where is all that these say.
-    *"squeeze transpose".split(),
+    "squeeze transpose",
 )
 def _elementwise(e: Equation) -> None:
     pass
@@ -160,7 +160,8 @@ def _number(e: Equation) -> None:
 def _random(e: Equation) -> None:
     shape = [n for n in e.params["shape"] if n != 1]
     # Only then are an element's bits those of its row-major position.
-    by_position = str(e.eqn.invars[0].aval.dtype) == "key<fry>" and e.eqn.ctx.threefry_partitionable
+    key = getattr(e.eqn.invars[0].aval, "dtype", None)
+    by_position = str(key) == "key<fry>" and e.eqn.ctx.threefry_partitionable
     e.refuse(shape[1:] if by_position else shape, "draws numbers across {dims}")
 
 
@@ -367,8 +368,7 @@ def _fft(e: Equation) -> None:
     e.refuse(n for shape in (*e.operands, *e.results) for n in shape[len(shape) - count :])
 
 
-@_rule(*"cholesky eig eigh geqrf hessenberg householder_product lu qr schur svd".split())
-@_rule("triangular_solve")
+@_rule("cholesky eig eigh geqrf hessenberg householder_product lu qr schur svd triangular_solve")
 def _matrices(e: Equation) -> None:
     batch = len(e.operands[0]) - 2
     e.refuse(n for shape in (*e.operands, *e.results) for n in shape[batch:])
@@ -378,8 +378,8 @@ def _matrices(e: Equation) -> None:
 
 
 @_rule(
-    *"jit pjit closed_call core_call call checkpoint remat remat2".split(),
-    *"custom_jvp_call custom_vjp_call cond while".split(),
+    "jit pjit closed_call core_call call checkpoint remat remat2",
+    "custom_jvp_call custom_vjp_call cond while",
 )
 def _program(e: Equation) -> None:
     # What runs, and how often, is decided by scalars, and no scalar depends on padding.
