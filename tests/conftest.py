@@ -11,7 +11,7 @@ import pytest
 
 from maxjax.engine import session
 from maxjax.graph import Graph, text
-from maxjax.lower import LoweredFunction
+from maxjax.lower import LoweredFunction, Manner
 
 # Promotion and broadcasting are maxjax's own; where JAX would do either silently, a test fails.
 jax.config.update("jax_numpy_dtype_promotion", "strict")
@@ -34,10 +34,10 @@ def graphs_go_through_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     real = session.to_jax
 
-    def lower(graph: Graph) -> LoweredFunction:
+    def lower(graph: Graph, manner: Manner | None = None) -> LoweredFunction:
         written = text.dump(graph, locations=True)
         (again,) = text.parse(written).graphs
         assert text.dump(again, locations=True) == written
-        return real(again)
+        return real(again, manner)
 
     monkeypatch.setattr(session, "to_jax", lower)

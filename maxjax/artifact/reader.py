@@ -99,6 +99,11 @@ class Artifact:
         return self._signature
 
     @property
+    def weight_keys(self) -> tuple[str, ...]:
+        """The names of its weights."""
+        return tuple(self._signature.weights)
+
+    @property
     def sizes(self) -> Mapping[str, int]:
         """The size of each member of the file in bytes."""
         return {name: member.size for name, member in self._archive.members.items()}

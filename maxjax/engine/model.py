@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
@@ -132,7 +133,10 @@ class Model:
         """
         if self._weights is None:
             raise self._released()
-        return dict(zip(self._signature.weights, self._weights, strict=True))
+        found = {}
+        for key, array in zip(self.function.weight_keys, self._weights, strict=True):
+            found |= dict(zip(key, array, strict=True)) if isinstance(key, tuple) else {key: array}
+        return {name: found[name] for name in self._signature.weights}
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
@@ -179,9 +183,13 @@ class Model:
         types = self._signature.weights
         arrays = bind(self.name, types, weights_registry)
         with jax.enable_x64(True):
-            placed = tuple(placed_weight(arrays[n], self._target.jax) for n in types)
-        self._programs.bind(placed)
-        self._weights = placed
+            placed = {n: placed_weight(arrays[n], self._target.jax) for n in types}
+            self._programs.bind(placed.values())
+            # Those that a program takes as a stack are kept as one only.
+            self._weights = tuple(
+                jnp.stack([placed[n] for n in key]) if isinstance(key, tuple) else placed[key]
+                for key in self.function.weight_keys
+            )
         if self._buckets:
             self._buckets.forget()
 

@@ -205,10 +205,10 @@ class Programs:
         ]
         tensors = [s for s, b in zip(specs, signature.is_buffer, strict=True) if not b]
         states = [s for s, b in zip(specs, signature.is_buffer, strict=True) if b]
-        names = tuple(signature.weights)
+        keys = self.function.weight_keys
 
         def run(weights: Any, tensors: Any, states: Any) -> Any:
-            return self.function(dict(zip(names, weights, strict=True)), tensors, states)
+            return self.function(dict(zip(keys, weights, strict=True)), tensors, states)
 
         run.__name__ = run.__qualname__ = signature.name or "graph"
         jitted = jax.jit(run, donate_argnums=(2,))

@@ -22,9 +22,14 @@ from maxjax.graph import text
 from maxjax.graph.graph import Graph, callees
 from maxjax.graph.kernels import CustomExtensions, KernelLibrary, absolute
 from maxjax.graph.module import Module
-from maxjax.lower import to_jax
+from maxjax.lower import Manner, to_jax
 
 __all__ = ["InferenceSession"]
+
+# From how many calls of one body in a row a program has a loop in their place. A loop is compiled
+# once, however long it is; on a CPU it copies a layer's weights before it uses them, which shows
+# where there are only a few rows to multiply them with.
+LOOP = 32
 
 
 class InferenceSession:
@@ -180,7 +185,7 @@ class InferenceSession:
         for g in graphs if paths else ():
             for each in (*callees(g), g):
                 each.kernels.load_paths(paths)
-        return CompiledModel({g.name: to_jax(g) for g in graphs})
+        return CompiledModel({g.name: to_jax(g, Manner(loop=LOOP)) for g in graphs})
 
     def compile_async(
         self,

@@ -23,6 +23,7 @@ from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import Value
 from maxjax.kernels import Kernel
 from maxjax.lower.dims import Sizes
+from maxjax.lower.repeat import Repeat, lower_repeat, repeats
 from maxjax.lower.signature import Signature
 
 __all__ = ["LoweredFunction", "Manner", "to_jax"]
@@ -40,11 +41,14 @@ class Manner:
         prints: Whether ``ops.print`` prints; a program in a file cannot.
         locations: Whether the names that XLA's tools show end in the user's file and line.
         mark: What these names end in instead, by which an analysis finds the node again.
+        loop: From how many calls of one body in a row, each fed by the one before, they become a
+            loop over their stacked weights; 0 for never.
     """
 
     prints: bool = True
     locations: bool = False
     mark: Callable[[Node], str] | None = None
+    loop: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +61,13 @@ class LoweredFunction:
         graph: What it was lowered from.
         signature: Its name and types; full names of weights include the prefixes of calls.
         manner: How it is lowered.
+        repeats: The runs of calls that become loops, by the identity of their first node.
     """
 
     graph: Graph
     signature: Signature
     manner: Manner = Manner()
+    repeats: Mapping[int, Repeat] = dataclasses.field(repr=False, default_factory=dict)
     _bodies: _Bodies = dataclasses.field(repr=False, default_factory=dict)
 
     @property
@@ -69,13 +75,21 @@ class LoweredFunction:
         """The type of each weight by its full name."""
         return self.signature.weights
 
+    @property
+    def weight_keys(self) -> tuple[Any, ...]:
+        """The keys of ``weights`` in a call: a name, or the names of weights that are stacked."""
+        stacks = [stack for repeat in self.repeats.values() for stack in repeat.stacks]
+        stacked = {name for stack in stacks for name in stack}
+        return (*(n for n in self.signature.weights if n not in stacked), *stacks)
+
     def __call__(
-        self, weights: Mapping[str, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
+        self, weights: Mapping[Any, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
     ) -> tuple[list[Any], list[Any]]:
         """The outputs, and the buffers' contents afterwards.
 
         Args:
-            weights: An array per name in ``self.weights``.
+            weights: An array per name in ``self.weights``; in the place of weights that are
+                stacked (``self.weight_keys``) there can be the stack, by the tuple of their names.
             inputs: An array per tensor input, in order.
             buffers: An array per buffer input, in order.
 
@@ -91,7 +105,7 @@ class LoweredFunction:
         arguments = [
             next(states if isinstance(t, BufferType) else tensors) for t in self.graph.input_types
         ]
-        run = _Run(self.graph, weights, self.manner, self._bodies)
+        run = _Run(self.graph, weights, self.manner, self._bodies, self.repeats)
         outputs, finals = run.body(arguments)
         return outputs, finals
 
@@ -119,7 +133,9 @@ def to_jax(graph: Graph, manner: Manner | None = None) -> LoweredFunction:
     [2.0, 4.0]
     """
     weights = {name: op.type for name, op in external_weights(graph).items()}
-    return LoweredFunction(graph, Signature.of(graph, weights), manner or Manner())
+    manner = manner or Manner()
+    found = repeats(graph.body, manner.loop, external_weights) if manner.loop else {}
+    return LoweredFunction(graph, Signature.of(graph, weights), manner, found)
 
 
 def external_weights(graph: Graph) -> dict[str, ConstantExternal]:
@@ -151,8 +167,14 @@ class _Run:
     """One run of a graph's lowering, while JAX traces it."""
 
     def __init__(
-        self, graph: Graph, weights: Mapping[str, Any], manner: Manner, bodies: _Bodies
+        self,
+        graph: Graph,
+        weights: Mapping[Any, Any],
+        manner: Manner,
+        bodies: _Bodies,
+        repeats: Mapping[int, Repeat] | None = None,
     ) -> None:
+        self.repeats = repeats or {}
         self.graph = graph
         self.weights = weights
         self.manner = manner
@@ -194,9 +216,35 @@ class _Run:
         return self.state.read(value) if isinstance(value, _Handle) else value
 
     def block(self, block: Block) -> list[Any]:
+        done: set[int] = set()
         for node in block.nodes:
-            self.node(node)
+            if id(node) in self.repeats:
+                done |= self.repeat(self.repeats[id(node)])
+            if id(node) not in done:
+                self.node(node)
         return [self.arrays[id(v)] for v in block.outputs or ()]
+
+    def repeat(self, repeat: Repeat) -> set[int]:
+        """Runs calls as a loop; gives the identities of their nodes."""
+        first, last = repeat.nodes[0], repeat.nodes[-1]
+        callee = first.op.callee  # pyright: ignore[reportAttributeAccessIssue]
+        body, needed = self.called(callee)
+        shared = {n: self.weights[n] for n, op in needed.items() if not op.is_placeholder}
+        operands = [self.arrays[id(v)] for v in first.operands]
+        with _scope(first, self.manner):
+            fed = lower_repeat(repeat, body, self.weights, shared, operands)
+        for k, array in zip(repeat.fed, fed, strict=True):
+            if k is not None:
+                self.arrays[id(last.results[k])] = array
+        return {id(n) for n in repeat.nodes}
+
+    def called(self, graph: Graph) -> tuple[Callable[..., Any], dict[str, ConstantExternal]]:
+        """The jitted function of a graph that is called, and the weights it needs."""
+        body = self.bodies.get(id(graph))
+        if body is None:
+            body = _jitted(graph, self.manner, self.bodies), external_weights(graph)
+            self.bodies[id(graph)] = body
+        return body
 
     def node(self, node: Node) -> None:
         op = node.op

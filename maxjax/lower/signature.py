@@ -76,8 +76,13 @@ class Function(Protocol):
         """What it takes and gives."""
         ...
 
+    @property
+    def weight_keys(self) -> tuple[Any, ...]:
+        """The keys of ``weights`` in a call: a name, or the names of weights that are stacked."""
+        ...
+
     def __call__(
-        self, weights: Mapping[str, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
+        self, weights: Mapping[Any, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
     ) -> tuple[list[Any], list[Any]]:
         """The outputs, and the buffers' contents afterwards."""
         ...
