@@ -255,6 +255,10 @@ class Model:
         if self._has_buffers:
             return self._run_with_buffers(args)
         arrays = [spec.array(value) for spec, value in zip(self._inputs, args, strict=True)]
+        return self._run(arrays)
+
+    def _run(self, arrays: list[Any]) -> list[Buffer]:
+        """Runs a graph without buffers on arrays whose dtypes are as declared."""
         key = tuple([a.shape for a in arrays])
         with jax.enable_x64(True):
             plan = None
