@@ -44,6 +44,7 @@ check: $(VENV)/.ready-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m tools.stubs --check
 
 bench: $(VENV)/.ready-generate
 	$(BIN)/python -m benchmarks

@@ -67,6 +67,10 @@ class Module:
         self._graphs.remove(graph)
         self._subgraphs.append(graph)
 
+    def _drop(self, graph: Graph) -> None:
+        """Forgets a subgraph of this module that nothing calls."""
+        self._subgraphs.remove(graph)
+
     def __str__(self) -> str:
         return print_graphs((*self._subgraphs, *self._graphs))
 

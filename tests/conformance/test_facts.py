@@ -41,6 +41,9 @@ FILES = (
     "ops_control",
     "ops_nn",
     "weights",
+    "exp_tensor",
+    "exp_functional",
+    "exp_compilation",
 )
 
 

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions as bodies of a graph: traced once, called wherever they are used."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from maxjax import tree
+from maxjax.experimental._context import CONTEXT
+from maxjax.experimental.compilation.staged import flat_results, graph_name
+from maxjax.experimental.realization_context import GraphRealizationContext
+from maxjax.experimental.tensor import Tensor
+from maxjax.graph import ops, text
+from maxjax.graph.graph import Graph
+from maxjax.graph.value import BufferValue, TensorValue
+
+__all__ = ["as_subgraph"]
+
+_INFER = inspect.Parameter.empty
+
+
+def as_subgraph(
+    fn: Callable[..., Any],
+    *,
+    name: str | None = None,
+    prefix: str | None = "",
+    key: Any = _INFER,
+) -> Callable[..., Any]:
+    """Makes a function one body of the graph that is traced, called at each use.
+
+    A body is shared by uses with the same structure of arguments, the same values of those that
+    are no tensors, and the same types of those that are. Inside a body other such functions are
+    part of it.
+
+    Args:
+        fn: A function over tensors.
+        name: The body's name; the function's if left out.
+        prefix: Goes, at each use, before the names of the weights that the body declares as
+            placeholders.
+        key: What tells the body from those of other functions: a string; None to compare what was
+            traced. Left out, it is the function itself where that is safe; what a closure, a bound
+            method or a function with defaults computes may depend on more, so what was traced is
+            compared.
+
+    Returns:
+        A function of the same arguments, for use while a function is traced, or in ``F.lazy()``.
+
+    Raises:
+        TypeError: When it is called anywhere else: call ``fn`` itself there.
+
+    >>> from maxjax.driver import CPU
+    >>> from maxjax.dtype import DType
+    >>> from maxjax.experimental import compilation
+    >>> from maxjax.experimental.sharding import TensorLayout
+    >>> @as_subgraph
+    ... def block(x):
+    ...     return x * 2
+    >>> spec = TensorLayout(DType.float32, [4], CPU())
+    >>> staged = compilation.stage(lambda x: block(block(block(x))))(spec)
+    >>> str(staged).count("mo.graph @block"), str(staged).count("mo.call @block")
+    (1, 3)
+    """
+    symbol = name or graph_name(fn)
+    identity = _inferred(fn) if key is _INFER else key
+
+    @functools.wraps(fn)
+    def use(*args: Any, **kwargs: Any) -> Any:
+        context: Any = CONTEXT.get()
+        if context is None:
+            raise TypeError(
+                f"{symbol}: a subgraph is used while a function is traced, by compile() or "
+                "stage(), or in F.lazy(); elsewhere call the function itself"
+            )
+        bodies = getattr(context, "subgraph_cache", None)
+        if bodies is None:
+            return fn(*args, **kwargs)
+        found, treedef = tree.flatten((args, kwargs), leaf=Tensor)
+        operands = [_operand(t) for t in found]
+        structure = (identity, symbol, treedef, tuple(o.type for o in operands), bool(prefix))
+        body = None if identity is None else bodies.get(structure)
+        if body is None:
+            body = _body(context.graph, fn, symbol, found, operands, treedef, prefix or "")
+            same = bodies.setdefault((symbol, treedef, structure[3], structure[4]), [])
+            body = _shared(same, body, compare=identity is None)
+            if identity is not None:
+                bodies[structure] = body
+        graph, out_tree = body
+        results = ops.call(graph, *operands, prefix=prefix or "")
+        tensors = [context.create_unrealized((r,)) for r in results]
+        return tree.unflatten(out_tree, tensors)
+
+    return use
+
+
+def _inferred(fn: Callable[..., Any]) -> Any:
+    """What a function is known by; None where what it computes may depend on more."""
+    plain = inspect.isfunction(fn)
+    if not plain or fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__:
+        return None
+    return fn
+
+
+def _operand(tensor: Tensor) -> Any:
+    """A tensor as the operand of a call: as a buffer where it is one."""
+    value = tensor._graph_value()
+    return value if isinstance(value, BufferValue) else TensorValue(value)
+
+
+def _body(
+    parent: Graph,
+    fn: Callable[..., Any],
+    symbol: str,
+    tensors: list[Tensor],
+    operands: list[Any],
+    treedef: tree.TreeDef,
+    prefix: str,
+) -> tuple[Graph, tree.TreeDef]:
+    """The body of a function for operands of these types, and the structure of its result."""
+    sub = parent.add_subgraph(symbol, input_types=[o.type for o in operands])
+    context = GraphRealizationContext(sub, prefix=prefix)
+    try:
+        with context:
+            inside = [context.create_unrealized((v,)) for v in sub.inputs]
+            args, kwargs = tree.unflatten(treedef, inside)
+            results, out_tree = flat_results(fn(*args, **kwargs), symbol)
+            sub.output(*[TensorValue(r) for r in results])
+    except BaseException:
+        parent.module._drop(sub)
+        raise
+    return sub, out_tree
+
+
+def _shared(
+    known: list[tuple[Graph, tree.TreeDef]], new: tuple[Graph, tree.TreeDef], *, compare: bool
+) -> tuple[Graph, tree.TreeDef]:
+    """A body like a new one if there is one among those known, else the new one."""
+    if compare:
+        written = _written(new[0])
+        for body in known:
+            if body[1] == new[1] and _written(body[0]) == written:
+                new[0].module._drop(new[0])
+                return body
+    known.append(new)
+    return new
+
+
+def _written(graph: Graph) -> str:
+    """The ops and outputs of a body as text; its first line has its name."""
+    return text.dump(graph).partition("\n")[2]

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions over tensors: the ops of ``maxjax.graph``, and what is made of them.
+
+Most are ``graph.ops`` as they are, turned by one adapter; their signatures for editors and type
+checkers are in ``functional.pyi``, which ``python -m tools.stubs`` writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from maxjax.experimental import _graph_functions as own
+from maxjax.experimental._context import CONTEXT
+from maxjax.experimental._dispatch import functional, graph_function
+from maxjax.experimental._graph_functions import buffer_of as buffer_of
+from maxjax.experimental.realization_context import ensure_context
+from maxjax.experimental.realization_context import in_graph_context as in_graph_context
+from maxjax.experimental.realization_context import lazy as lazy
+from maxjax.experimental.sharding import DeviceMapping, DeviceMesh
+from maxjax.experimental.tensor import Tensor
+from maxjax.graph import ops
+from maxjax.graph.device import DeviceRef
+from maxjax.graph.ir import CURRENT_GRAPH
+from maxjax.graph.value import TensorValue, as_outputs
+
+# The ops that are taken over with the signature they have.
+TAKEN = [
+    "abs",
+    "acos",
+    "add",
+    "argsort",
+    "as_interleaved_complex",
+    "atanh",
+    "avg_pool2d",
+    "band_part",
+    "bottom_k",
+    "buffer_store",
+    "buffer_store_slice",
+    "cast",
+    "ceil",
+    "chunk",
+    "concat",
+    "conv2d",
+    "conv2d_transpose",
+    "conv3d",
+    "cos",
+    "cumsum",
+    "dequantize",
+    "div",
+    "equal",
+    "erf",
+    "exp",
+    "flatten",
+    "floor",
+    "floor_div",
+    "fold",
+    "gather",
+    "gather_nd",
+    "gelu",
+    "greater",
+    "greater_equal",
+    "group_norm",
+    "irfft",
+    "is_inf",
+    "is_nan",
+    "layer_norm",
+    "log",
+    "log1p",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "logsoftmax",
+    "masked_scatter",
+    "matmul",
+    "max_pool2d",
+    "mod",
+    "mul",
+    "negate",
+    "non_maximum_suppression",
+    "nonzero",
+    "not_equal",
+    "outer",
+    "pad",
+    "permute",
+    "pow",
+    "qmatmul",
+    "rebind",
+    "relu",
+    "repeat_interleave",
+    "reshape",
+    "resize",
+    "resize_bicubic",
+    "resize_linear",
+    "resize_nearest",
+    "rms_norm",
+    "roi_align",
+    "round",
+    "rsqrt",
+    "scatter",
+    "scatter_add",
+    "scatter_max",
+    "scatter_min",
+    "scatter_mul",
+    "scatter_nd",
+    "scatter_nd_add",
+    "scatter_nd_max",
+    "scatter_nd_min",
+    "scatter_nd_mul",
+    "shape_to_tensor",
+    "sigmoid",
+    "silu",
+    "sin",
+    "slice_tensor",
+    "softmax",
+    "sqrt",
+    "squeeze",
+    "sub",
+    "tanh",
+    "tile",
+    "top_k",
+    "transpose",
+    "trunc",
+    "unsqueeze",
+]
+# Those that functions of `_graph_functions` stand for, and their other names.
+OWN = [
+    "argmax",
+    "argmin",
+    "broadcast_to",
+    "clamp",
+    "complex_mul",
+    "constant_external",
+    "custom",
+    "elementwise_max",
+    "elementwise_min",
+    "full_like",
+    "inplace_custom",
+    "max",
+    "mean",
+    "min",
+    "ones_like",
+    "print",
+    "prod",
+    "split",
+    "stack",
+    "sum",
+    "where",
+    "zeros_like",
+]
+MADE = ("full", "hann_window", "ones", "range", "zeros")
+RANDOM = ("uniform", "gaussian", "uniform_like", "gaussian_like")
+
+for _name in TAKEN:
+    globals()[_name] = graph_function(getattr(ops, _name))
+for _name in OWN:
+    globals()[_name] = graph_function(getattr(own, _name))
+
+clip = globals()["clamp"]
+
+
+def _made(name: str) -> Callable[..., Tensor]:
+    """A function that makes tensors, by default of the element type and device in force."""
+    make = graph_function(getattr(own, name))
+
+    @functools.wraps(make)
+    def made(*args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
+        where = own.place(device)
+        kind = own.element_type(dtype, where if device is None else device)
+        return make(*args, dtype=kind, device=where, **kwargs)
+
+    return made
+
+
+for _name in MADE:
+    globals()[_name] = _made(_name)
+_constant = graph_function(own.constant)
+
+
+@functools.wraps(own.constant)
+def constant(value: Any, dtype: Any = None, device: Any = None) -> Tensor:
+    """A number, nested lists or an array; numbers have the default element type."""
+    if not hasattr(value, "dtype"):
+        where = own.place(device)
+        dtype, device = own.element_type(dtype, where if device is None else device), where
+    return _constant(value, dtype, device)
+
+
+arange = globals()["range"]
+
+
+def _random(name: str) -> Callable[..., Tensor]:
+    """A function that draws numbers: eagerly, from the random state of eager tensors."""
+    draw = functional(getattr(own, name))
+    wrapped = draw.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
+
+    def drawn(*args: Any, **kwargs: Any) -> Tensor:
+        with ensure_context():
+            seeded = getattr(CONTEXT.get(), "ensure_seed", None)
+            if seeded is not None:
+                seeded()
+            return draw(*args, **kwargs)
+
+    drawn.__wrapped__ = wrapped  # pyright: ignore[reportFunctionMemberAccess]
+    drawn.__name__ = drawn.__qualname__ = name
+    drawn.__doc__ = wrapped.__doc__
+    drawn.graph_op, drawn.rule = wrapped, None  # pyright: ignore[reportFunctionMemberAccess]
+    return drawn
+
+
+for _name in RANDOM:
+    globals()[_name] = _random(_name)
+normal, normal_like = globals()["gaussian"], globals()["gaussian_like"]
+
+
+# ---------------------------------------------------------------- control flow
+
+
+def cond(
+    pred: Tensor,
+    out_types: Iterable[Any],
+    then_fn: Callable[[], Any],
+    else_fn: Callable[[], Any],
+) -> list[Tensor]:
+    """What one of two functions computes, which one being decided when it runs.
+
+    Args:
+        pred: A bool scalar.
+        out_types: The types, or layouts, of the results.
+        then_fn: What to compute if it is True.
+        else_fn: What to compute if it is False.
+
+    Raises:
+        TypeError, ValueError: As ``ops.cond`` does.
+    """
+    with ensure_context():
+        types = None if out_types is None else [own._type(t) for t in out_types]
+        value = TensorValue(pred)
+        made = ops.cond(value, types, _branch(then_fn), _branch(else_fn))
+        return [Tensor.from_graph_value(v) for v in made]
+
+
+def while_loop(
+    initial_values: Any, predicate: Callable[..., Any], body: Callable[..., Any]
+) -> list[Tensor]:
+    """What a function gives when it is applied until a predicate is False.
+
+    Args:
+        initial_values: A tensor, or several.
+        predicate: From the current tensors to a bool scalar.
+        body: From the current tensors to the next ones, of the same types.
+
+    Raises:
+        TypeError, ValueError: As ``ops.while_loop`` does.
+    """
+    with ensure_context():
+        start = [initial_values] if isinstance(initial_values, Tensor) else list(initial_values)
+        values = [TensorValue(v) for v in start]
+        made = ops.while_loop(values, _body(predicate), _body(body))
+        return [Tensor.from_graph_value(v) for v in made]
+
+
+def side_stream(
+    inputs: Sequence[Tensor],
+    body_fn: Callable[..., Any],
+    *,
+    result_types: Sequence[Any] | None = None,
+    stream_id: int = 1,
+) -> list[Tensor]:
+    """What a function computes, which may overlap with what stands around it.
+
+    Args:
+        inputs: What it is given.
+        body_fn: From tensors to one or several.
+        result_types: The types of the results; those of the inputs if left out.
+        stream_id: Accepted.
+
+    Raises:
+        TypeError, ValueError: As ``ops.side_stream`` does.
+    """
+    with ensure_context():
+        values = [TensorValue(v) for v in inputs]
+        types = [v.type for v in values] if result_types is None else result_types
+        made = ops.side_stream(
+            values,
+            _body(body_fn),
+            result_types=[own._type(t) for t in types],
+            stream_id=stream_id,
+        )
+        return [Tensor.from_graph_value(v) for v in made]
+
+
+def _branch(fn: Callable[[], Any]) -> Callable[[], Any]:
+    return lambda: _values(fn())
+
+
+def _body(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """A function over tensors as one over graph values."""
+
+    def body(*values: Any) -> Any:
+        return _values(fn(*[Tensor.from_graph_value(v) for v in values]))
+
+    return body
+
+
+def _values(result: Any) -> Any:
+    """What a function over tensors returned, as graph values."""
+    if result is None:
+        return None
+    if isinstance(result, Tensor):
+        return TensorValue(result)
+    return [TensorValue(r) if isinstance(r, Tensor) else r for r in as_outputs(result)]
+
+
+# ---------------------------------------------------------------- devices
+
+
+def transfer_to(t: Any, target: Any) -> Tensor:
+    """A tensor elsewhere; itself if it is there.
+
+    Args:
+        t: A tensor.
+        target: A device, or a mesh or mapping of one device.
+
+    Raises:
+        TypeError: If it is no tensor or no target.
+    """
+    if isinstance(target, DeviceMapping):
+        target = target.mesh
+    if isinstance(target, DeviceMesh):
+        if target.num_devices > 1 or (isinstance(t, Tensor) and t.is_distributed):
+            raise NotImplementedError(
+                "tensors are on one device so far; to spread work over several, write the graph "
+                "device by device with maxjax.graph"
+            )
+        target = target.devices[0]
+    if isinstance(t, Tensor):
+        same = target.to_device() if isinstance(target, DeviceRef) else target
+        if t.device == same:
+            return t
+        if t.real and CONTEXT.get() is None and CURRENT_GRAPH.get() is None:
+            return Tensor._of((t.storage.to(same),))
+    return _transferred(t, target)
+
+
+_transferred = functional(ops.transfer_to)
+
+__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
+    *TAKEN,
+    *MADE,
+    *OWN,
+    *RANDOM,
+    "arange",
+    "clip",
+    "cond",
+    "constant",
+    "ensure_context",
+    "functional",
+    "in_graph_context",
+    "lazy",
+    "normal",
+    "normal_like",
+    "side_stream",
+    "transfer_to",
+    "while_loop",
+]
+
+# The operators of a tensor are calls of these functions.
+Tensor._ops = sys.modules[__name__]

@@ -1,0 +1,485 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Tensor``: an array with operators, computed at once, later, or in a compiled graph."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from maxjax.driver import Buffer, Device
+from maxjax.dtype import DType
+from maxjax.experimental._construct import buffer_of, is_array, numbers
+from maxjax.experimental._context import CONTEXT, RealizationContext, RealizationState
+from maxjax.experimental._defaults import (
+    as_mesh,
+    default_device,
+    default_dtype,
+    defaults,
+    defaults_like,
+)
+from maxjax.experimental._factories import TensorFactories
+from maxjax.experimental._methods import TensorMethods
+from maxjax.experimental._properties import TensorProperties
+from maxjax.experimental._show import show
+from maxjax.experimental.sharding import (
+    DeviceMapping,
+    DeviceMesh,
+)
+from maxjax.experimental.support import contextvar_context
+from maxjax.graph.dim import Dim, StaticDim
+from maxjax.graph.ir import CURRENT_GRAPH
+from maxjax.graph.value import BufferValue, TensorValue, Value
+
+if TYPE_CHECKING:
+    import contextlib
+
+__all__ = [
+    "RealizationContext",
+    "RealizationState",
+    "Tensor",
+    "default_device",
+    "default_dtype",
+    "defaults",
+    "defaults_like",
+    "external_shard_names",
+    "realization_context",
+]
+
+
+def realization_context(
+    ctx: RealizationContext,
+) -> contextlib.AbstractContextManager[RealizationContext]:
+    """Puts a context in force, without opening it, while the block lasts."""
+    return contextvar_context(CONTEXT, ctx)  # pyright: ignore[reportArgumentType, reportReturnType]
+
+
+def external_shard_names(name: str, num_shards: int) -> list[str]:
+    """The names of a weight's shards.
+
+    >>> external_shard_names("w", 2)
+    ['w._shard.0', 'w._shard.1']
+    """
+    return [f"{name}._shard.{i}" for i in range(num_shards)]
+
+
+class Tensor(TensorFactories, TensorProperties, TensorMethods):
+    """An array on a device, or spread over a mesh of devices.
+
+    Numbers and lists become the default element type, ``float32`` on a CPU; arrays keep theirs.
+    Operators and methods are those of graph values, with the same rules for element types and
+    shapes. Outside of a compiled function they compute at once; inside ``F.lazy()``, when values
+    are needed.
+
+    Args:
+        data: A number, nested lists of numbers, or an array (NumPy, JAX, ``Buffer``, DLPack).
+        dtype: The element type; for an array it must be the one it has.
+        device: Where: a device or a mesh.
+        storage: A ``Buffer`` to be a tensor of, in place of ``data``.
+        state: For tensors without values; not for callers.
+
+    Raises:
+        TypeError: If there is nothing to make it of, or two things.
+        ValueError: If lists of one depth differ in length, a number cannot be an element, or an
+            array has another element type.
+
+    >>> x = Tensor([[1, 2], [3, 4]])
+    >>> (x @ x.T + 1).to_numpy().tolist()
+    [[6.0, 12.0], [12.0, 26.0]]
+    """
+
+    __slots__ = ("__weakref__", "_external", "_mapping", "_state", "_storages")
+
+    _storages: tuple[Buffer, ...]
+    _state: RealizationState | None
+    _mapping: DeviceMapping | None
+    _external: str | None
+
+    def __init__(
+        self,
+        data: Any = None,
+        *,
+        dtype: DType | None = None,
+        device: Device | DeviceMesh | None = None,
+        storage: Buffer | None = None,
+        state: RealizationState | None = None,
+    ) -> None:
+        given = [v is not None for v in (data, storage, state)]
+        if sum(given) != 1:
+            raise TypeError(
+                "a tensor is made of one thing: data, as in Tensor([1, 2]), or storage=a Buffer"
+            )
+        self._state, self._mapping, self._external = state, None, None
+        self._storages = ()
+        if data is not None:
+            self._storages = (_made(data, dtype, device),)
+        elif storage is not None:
+            self._storages = (storage,)
+
+    @classmethod
+    def _of(cls, storages: tuple[Buffer, ...], mapping: DeviceMapping | None = None) -> Tensor:
+        """A tensor of buffers, one for each device of a mapping."""
+        self = object.__new__(cls)
+        self._storages, self._state = storages, None
+        self._mapping, self._external = mapping, None
+        return self
+
+    @classmethod
+    def _unrealized(
+        cls,
+        state: RealizationState,
+        mapping: DeviceMapping | None = None,
+        external: str | None = None,
+    ) -> Tensor:
+        """A tensor of values of a graph."""
+        self = object.__new__(cls)
+        self._storages, self._state = (), state
+        self._mapping, self._external = mapping, external
+        return self
+
+    def _realized(self, storages: tuple[Buffer, ...]) -> None:
+        """Gives it its values."""
+        self._storages, self._state = storages, None
+
+    # ---------------------------------------------------------------- making
+
+    @classmethod
+    def from_dlpack(cls, array: Any) -> Tensor:
+        """An array of any library, in its memory where that can be; a tensor as it is.
+
+        Raises:
+            AttributeError: If it is no array.
+        """
+        if isinstance(array, Tensor):
+            return array
+        if not is_array(array):
+            raise AttributeError(
+                f"expected an array that exports DLPack, got {type(array).__name__}"
+            )
+        return cls._of((buffer_of(array),))
+
+    @classmethod
+    def from_jax(cls, array: jax.Array) -> Tensor:
+        """A ``jax.Array`` on one device, without a copy."""
+        return cls._of((Buffer.from_jax(array),))
+
+    @classmethod
+    def from_dim(cls, dim: Any) -> Tensor:
+        """A dimension as a number: ``int64`` of shape ``()``, on the CPU.
+
+        Raises:
+            ValueError: If it has a name in it, and no graph is being built.
+        """
+        dim = Dim(dim)
+        if isinstance(dim, StaticDim):
+            return cls._of((Buffer.scalar(dim.dim, DType.int64),))
+        if CURRENT_GRAPH.get() is None:
+            raise ValueError(f"the dimension {dim} has a size only in a graph that is being built")
+        return cls.from_graph_value(TensorValue(dim))
+
+    @classmethod
+    def from_graph_value(cls, value: Value) -> Tensor:
+        """A value of the graph being built as a tensor.
+
+        Raises:
+            TypeError: If it is none.
+            LookupError: If no context is in force.
+        """
+        if not isinstance(value, TensorValue | BufferValue) or isinstance(value, Tensor):
+            raise TypeError(f"expected a value of a graph, got {type(value).__name__}")
+        return _context().create_unrealized((value,))
+
+    @classmethod
+    def from_shard_values(
+        cls, shard_values: Sequence[Any], mapping: DeviceMapping | None = None
+    ) -> Tensor:
+        """A tensor of a part for each device: values of a graph, or tensors.
+
+        Args:
+            shard_values: The parts, in the order of the mesh's devices.
+            mapping: How they make up the whole; left out for one part.
+
+        Raises:
+            ValueError: If there is not a part for each device.
+        """
+        parts = list(shard_values)
+        count = 1 if mapping is None else mapping.mesh.num_devices
+        if len(parts) != count:
+            raise ValueError(f"{count} devices need as many parts, got {len(parts)}")
+        if mapping is not None and count == 1:
+            mapping = None
+        if all(isinstance(p, Tensor) and p.real for p in parts):
+            return cls._of(tuple(p.storage for p in parts), mapping)
+        values = [p if isinstance(p, Value) else TensorValue(p) for p in parts]
+        return _context().create_unrealized(tuple(values), mapping=mapping)
+
+    # ---------------------------------------------------------------- values
+
+    @property
+    def realize(self) -> Tensor:
+        """To be awaited: ``await x.realize`` computes it."""
+        return self
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        self._compute()
+        yield from ()
+        return self
+
+    def _compute(self) -> None:
+        """Computes it, with all that is lazy beside it.
+
+        Raises:
+            TypeError: If it is in a graph, or in the block of its own context.
+        """
+        if self._state is not None:
+            self._state.ctx.realize_all()
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The contents on each device.
+
+        Raises:
+            TypeError: If it has no values yet.
+        """
+        if self._state is not None:
+            raise TypeError("the tensor has no values yet; await it, or use to_numpy()")
+        return self._storages
+
+    @property
+    def storage(self) -> Buffer:
+        """The contents.
+
+        Raises:
+            TypeError: If it has no values yet.
+            ValueError: If it is spread over several devices.
+        """
+        self._one("storage")
+        return self.buffers[0]
+
+    driver_tensor = storage
+
+    @property
+    def graph_values(self) -> tuple[Any, ...]:
+        """The values of the graph that it is while it has no values.
+
+        Raises:
+            TypeError: If it has values.
+        """
+        if self._state is None:
+            raise TypeError("the tensor has values, and is none of a graph; see its buffers")
+        return self._state.values
+
+    @property
+    def local_shards(self) -> tuple[Tensor, ...]:
+        """Its part on each device, as tensors."""
+        if self._mapping is None:
+            return (self,)
+        if self._state is None:
+            return tuple(Tensor._of((b,)) for b in self._storages)
+        return tuple(self._state.ctx.create_unrealized((v,)) for v in self._state.values)
+
+    def to_numpy(self) -> np.ndarray:
+        """Its values, computed if need be.
+
+        Raises:
+            TypeError: If it is in a graph.
+        """
+        self._compute()
+        return self.materialize()._storages[0].to_numpy()
+
+    def jax(self) -> jax.Array:
+        """Its values as a ``jax.Array``, without a copy."""
+        self._compute()
+        return self.materialize()._storages[0].jax()
+
+    def __dlpack__(self, stream: int | None = None, **kwargs: Any) -> Any:
+        self._one("memory")
+        self._compute()
+        return self._storages[0].__dlpack__(stream=stream, **kwargs)
+
+    def __dlpack_device__(self) -> Any:
+        self._compute()
+        return self.storage.__dlpack_device__()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.to_numpy()
+        return array.astype(dtype) if dtype is not None else array.copy() if copy else array
+
+    def item(self) -> Any:
+        """The only element, as a Python number.
+
+        Raises:
+            TypeError: If there are several, or it is in a graph.
+        """
+        self._compute()
+        if self.num_elements() != 1:
+            raise TypeError(f"item() is for one element, and the tensor has {self.num_elements()}")
+        return self.materialize()._storages[0].to_numpy().item()
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def materialize(self) -> Tensor:
+        """The whole, on one device; itself if it is on one."""
+        return self if self._mapping is None else self._ops.materialize(self)
+
+    # ---------------------------------------------------------------- in graphs
+
+    def __tensorvalue__(self) -> TensorValue:
+        value = self._graph_value()
+        return value[...] if isinstance(value, BufferValue) else value
+
+    def __buffervalue__(self) -> BufferValue:
+        state = self._state
+        if state is None:
+            (value,) = _context().add_mutable_source(self).values
+            return value
+        value = self._graph_value()
+        if isinstance(value, BufferValue):
+            return value
+        graph = CURRENT_GRAPH.get()
+        if graph is not None and any(value is v for v in graph.inputs):
+            raise TypeError(
+                "an argument declared with a TensorLayout cannot be written; declare it with a "
+                "BufferLayout, or layout.as_buffer()"
+            )
+        # A computed value is written in a copy of its own.
+        from_value = self._ops.buffer_of(value)
+        self._state = RealizationState((from_value,), state.ctx)
+        return from_value
+
+    def _graph_value(self) -> Any:
+        """What it is in the graph being built."""
+        self._one("value")
+        state = self._state
+        if state is not None:
+            graph = CURRENT_GRAPH.get()
+            if graph is None or state.ctx.graph is graph:
+                return state.value
+            ctx = CONTEXT.get()
+            if state.ctx is ctx:
+                return state.value
+            self._compute()
+        (value,) = _context().add_source(self).values
+        return value
+
+    # ---------------------------------------------------------------- reading and writing parts
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Writes a tensor over a slice, in place.
+
+        Raises:
+            TypeError: If the value is no tensor, or this one cannot be written.
+            ValueError: If the value's shape is not that of the slice.
+        """
+        if not isinstance(value, Tensor | TensorValue):
+            raise TypeError(
+                f"a tensor is written with a tensor, not with {type(value).__name__}; "
+                "write Tensor(...)"
+            )
+        indices = list(index) if isinstance(index, tuple | list) else [index]
+        self._ops.buffer_store_slice(self, value, indices)
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """A slice, by ints, slices, None, one Ellipsis and integer scalars.
+
+        Raises:
+            TypeError, ValueError: If the index is none of these, or out of range.
+        """
+        if isinstance(index, bool):
+            raise ValueError("a tensor is not indexed by a bool; use F.where or F.masked_scatter")
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        i = 0
+        while True:
+            yield self[i]
+            i += 1
+
+    # ---------------------------------------------------------------- identity
+
+    def __abs__(self) -> Tensor:
+        return self._ops.abs(self)
+
+    __hash__ = object.__hash__
+
+    def __copy__(self) -> Tensor:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        return self
+
+    def __repr__(self) -> str:
+        return show(self)
+
+    # ---------------------------------------------------------------- methods
+
+    def to(self, target: Any) -> Tensor:
+        """The same tensor elsewhere; itself if it is there.
+
+        Args:
+            target: A device; a mesh, over which it keeps how it is spread; or a mapping.
+
+        Raises:
+            TypeError: If it is none of these.
+        """
+        if not isinstance(target, Device | DeviceMesh | DeviceMapping):
+            raise TypeError(
+                f"expected a Device, DeviceMesh or DeviceMapping, got {type(target).__name__}; "
+                "for another element type use cast()"
+            )
+        return self._ops.transfer_to(self, target)
+
+    def rebind_mapping(self, mapping: DeviceMapping) -> Tensor:
+        """The same parts, said to be spread otherwise.
+
+        Raises:
+            ValueError: If the mapping is of another mesh.
+        """
+        if mapping.mesh != self.mesh:
+            raise ValueError(
+                f"the tensor is on {self.mesh}, and the mapping is of {mapping.mesh}; use to()"
+            )
+        if self._mapping is None:
+            return self
+        if self._state is None:
+            return Tensor._of(self._storages, mapping)
+        return self._state.ctx.create_unrealized(self._state.values, mapping=mapping)
+
+
+def _context() -> RealizationContext:
+    """The context in force.
+
+    Raises:
+        LookupError: If there is none.
+    """
+    ctx = CONTEXT.get()
+    if ctx is None:
+        raise LookupError(
+            "no context for tensors is in force here; use F.ensure_context() inside a graph"
+        )
+    return ctx
+
+
+def _made(data: Any, dtype: DType | None, device: Any) -> Buffer:
+    """The contents of a new tensor.
+
+    Raises:
+        TypeError, ValueError: As for :class:`Tensor`.
+    """
+    if isinstance(data, Tensor):
+        data._compute()
+        data = data.storage
+    if is_array(data):
+        buffer = buffer_of(data)
+        if dtype is not None and buffer.dtype is not dtype:
+            raise ValueError(
+                f"the array is {buffer.dtype.name}, not {dtype.name}; cast it: Tensor(x).cast(...)"
+            )
+        return buffer if device is None else buffer.to(as_mesh(device).devices[0])
+    dtype, mesh = defaults(dtype, device)
+    buffer = Buffer.from_numpy(numbers(data, dtype))
+    where = mesh.devices[0]
+    return buffer if where.is_host else buffer.to(where)
