@@ -13,7 +13,7 @@ import functools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 from jax import export
@@ -24,7 +24,7 @@ from maxjax.graph.op import describe
 from maxjax.graph.type import BufferType
 from maxjax.lower.condition import Condition
 from maxjax.lower.function import LoweredFunction, Manner, to_jax
-from maxjax.lower.padding_rules import Equation, Mixed, inner, rule_for
+from maxjax.lower.padding_rules import SIZE, Equation, Mixed, inner, rule_for
 from maxjax.lower.symbolic import Symbols, needed, specs, symbols
 
 __all__ = ["Padding", "Size", "padding"]
@@ -152,13 +152,15 @@ def padding(function: LoweredFunction, names: Iterable[str]) -> Padding:
     """
     names = tuple(dict.fromkeys(names))
     _check(function, names)
-    found = symbols(function.signature, needed(function))
+    try:
+        found = symbols(function.signature, needed(function))
+    except ValueError as e:
+        raise _unfollowed(function, names, e) from e
     dims = _variables(found, names)
     marks = _Marks()
-    analysis = _Analysis(dims, marks)
     jaxpr = _traced(to_jax(function.graph, Manner(mark=marks)), found, names)
-    with jax.enable_x64(True):  # symbolic sizes are compared
-        analysis.run(jaxpr, None)
+    analysis = _Analysis(dims, marks)
+    analysis.run(jaxpr)
     return Padding(
         dims,
         {n: _size(d) for n, d in found.sizes.items()},
@@ -225,11 +227,15 @@ def _traced(function: LoweredFunction, found: Symbols, names: Sequence[str]) -> 
             return jax.jit(run).trace(weights, tensors, states).jaxpr.jaxpr
     except Exception as e:
         # Whatever an op or a kernel raises when it is given a size that is not known.
-        told = str(e).strip().partition("\n\n")[0]
-        raise ValueError(
-            f"graph {signature.name!r} cannot be followed while the size of "
-            f"{_listed(names)} is unknown; leave it out of buckets: {told or type(e).__name__}"
-        ) from e
+        raise _unfollowed(function, names, e) from e
+
+
+def _unfollowed(function: LoweredFunction, names: Sequence[str], e: Exception) -> ValueError:
+    told = str(e).strip().partition("\n\n")[0]
+    return ValueError(
+        f"graph {function.signature.name!r} cannot be followed while the size of "
+        f"{_listed(names)} is unknown; leave it out of buckets: {told or type(e).__name__}"
+    )
 
 
 class _Marks:
@@ -264,7 +270,6 @@ class _Analysis:
             self._names.setdefault(dim, []).append(name)
         self._marks = marks
         self.padded: dict[str, Size] = {}
-        self._node: Node | None = None
 
     def is_padded(self, size: Any) -> bool:
         if not export.is_symbolic_dim(size) or self._names.keys().isdisjoint(_size(size).names):
@@ -282,10 +287,17 @@ class _Analysis:
             if steps != sorted(steps):
                 raise Mixed([size.text], f"has a size {size.text}, which shrinks with {{dims}}")
 
-    def run(self, jaxpr: Jaxpr, node: Node | None) -> None:
-        """Refuses what mixes, of the equations that anything depends on."""
-        for eqn in _needed_equations(jaxpr):
-            here = self._marks.of(eqn) or node
+    def run(self, jaxpr: Jaxpr) -> None:
+        """Refuses what mixes, of the equations that anything depends on.
+
+        Raises:
+            ValueError: About the first op that does. Of its equations one that mixes says more than
+                one that computes with a size, such as the divisor of a mean.
+        """
+        first = None
+        for eqn, node in self._equations(jaxpr, None):
+            if first is not None and node is not first[1]:
+                break
             try:
                 equation = Equation(eqn, self.is_padded)
                 for shape in (*equation.operands, *equation.results):
@@ -293,22 +305,32 @@ class _Analysis:
                         self.is_padded(size)
                 rule_for(equation)(equation)
             except Mixed as e:
-                self._refuse(e, eqn, here)
-            for each in inner(equation):
-                self.run(each, here)
+                if first is None or e.how != SIZE:
+                    first = e, node, eqn
+                if e.how != SIZE:
+                    break
+        if first is not None:
+            raise self._refusal(*first)
 
-    def _refuse(self, mixed: Mixed, eqn: JaxprEqn, node: Node | None) -> NoReturn:
+    def _equations(self, jaxpr: Jaxpr, node: Node | None) -> Iterator[tuple[JaxprEqn, Node | None]]:
+        """Equations, those of inner programs behind the one that runs them, and their nodes."""
+        for eqn in _needed_equations(jaxpr):
+            here = self._marks.of(eqn) or node
+            yield eqn, here
+            for each in inner(eqn):
+                yield from self._equations(each, here)
+
+    def _refusal(self, mixed: Mixed, node: Node | None, eqn: JaxprEqn) -> ValueError:
         found = {v for s in mixed.sizes for v in _size(s).names if v in self._names}
-        names = sorted(n for v in found for n in self._names[v])
-        how = mixed.how.format(dims=_listed(names))
+        names = _listed(sorted(n for v in found for n in self._names[v]))
         who, given = eqn.primitive.name, ""
         if node is not None:
             who = node.op.mnemonic
             given = f" (given {describe(v.type for v in node.operands)})" if node.operands else ""
             given += f"\n  at {node.location}" if node.location else ""
-        raise ValueError(
-            f"{who}: {how}, so its result would change with padding{given}\n"
-            f"leave {_listed(names)} out of buckets"
+        return ValueError(
+            f"{who}: {mixed.how.format(dims=names)}, so its result would change with padding"
+            f"{given}\nleave {names} out of buckets"
         )
 
 

@@ -14,10 +14,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
+from jax.export import is_symbolic_dim
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 from jax.lax import GatherScatterMode
 
-__all__ = ["Equation", "Mixed", "Rule", "inner", "rule_for"]
+__all__ = ["RULES", "SIZE", "Equation", "Mixed", "Rule", "inner", "rule_for"]
 
 MIXES = "mixes along {dims}"
 BY_POSITION = "picks by position along {dims}"
@@ -68,7 +69,8 @@ class Equation:
 
 
 Rule: TypeAlias = Callable[[Equation], None]
-_RULES: dict[str, Rule] = {}
+# The rules by the names of primitives.
+RULES: dict[str, Rule] = {}
 # The parameters in which a rule expects padded sizes.
 _SIZED: dict[str, frozenset[str]] = {}
 
@@ -76,7 +78,7 @@ _SIZED: dict[str, frozenset[str]] = {}
 def _rule(*names: str, sized: Sequence[str] = ()) -> Callable[[Rule], Rule]:
     def add(rule: Rule) -> Rule:
         for name in " ".join(names).split():
-            _RULES[name] = rule
+            RULES[name] = rule
             _SIZED[name] = frozenset(sized)
         return rule
 
@@ -86,32 +88,31 @@ def _rule(*names: str, sized: Sequence[str] = ()) -> Callable[[Rule], Rule]:
 def rule_for(equation: Equation) -> Rule:
     """The rule for an equation's primitive."""
     name = equation.eqn.primitive.name
-    rule = _RULES.get(name, _unknown)
+    rule = RULES.get(name, _unknown)
     if rule is not _unknown:
         rest = [p for key, p in equation.params.items() if key not in _SIZED[name]]
         equation.refuse(_sizes(rest), SIZE)
     return rule
 
 
-def inner(equation: Equation) -> list[Jaxpr]:
-    """The jaxprs that an equation runs, each with its operands or parts of them."""
-    return [j.jaxpr if isinstance(j, ClosedJaxpr) else j for j in jaxprs_in_params(equation.params)]
+def inner(eqn: JaxprEqn) -> list[Jaxpr]:
+    """The programs that an equation runs."""
+    return [j.jaxpr if isinstance(j, ClosedJaxpr) else j for j in jaxprs_in_params(eqn.params)]
 
 
 def _sizes(value: Any) -> list[Any]:
-    """The sizes in a parameter, those in jaxprs left out."""
+    """The symbolic sizes in a parameter, those in jaxprs left out."""
     if isinstance(value, (tuple, list)):
         return [n for each in value for n in _sizes(each)]
     if isinstance(value, dict):
         return _sizes(list(value.values()))
-    # Only numbers and symbolic dimensions are indices; an array that is one is no size.
-    return [value] if hasattr(value, "__index__") and not hasattr(value, "shape") else []
+    return [value] if is_symbolic_dim(value) else []
 
 
 def _unknown(e: Equation) -> None:
     padded = [n for shape in (*e.operands, *e.results) for n in shape]
     padded += _sizes(list(e.params.values()))
-    for jaxpr in inner(e):
+    for jaxpr in inner(e.eqn):
         padded += _all_sizes(jaxpr)
     e.refuse(padded, f"runs {e.eqn.primitive.name!r}, which may mix along {{dims}}")
 
@@ -120,8 +121,8 @@ def _all_sizes(jaxpr: Jaxpr) -> list[Any]:
     found = [n for v in jaxpr.invars for n in getattr(v.aval, "shape", ())]
     for eqn in jaxpr.eqns:
         found += [n for v in eqn.outvars for n in getattr(v.aval, "shape", ())]
-        for sub in jaxprs_in_params(eqn.params):
-            found += _all_sizes(sub.jaxpr if isinstance(sub, ClosedJaxpr) else sub)
+        for each in inner(eqn):
+            found += _all_sizes(each)
     return found
 
 
@@ -130,7 +131,7 @@ def _all_sizes(jaxpr: Jaxpr) -> list[Any]:
 
 @_rule(
     """abs acos acosh add add_any and asin asinh atan atan2 atanh bessel_i0e bessel_i1e cbrt ceil
-    clamp clz complex conj copy copy_p cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2
+    clamp clz complex conj copy cos cosh digamma div eq eq_to erf erf_inv erfc exp exp2
     expm1 floor ge gt igamma igammac imag integer_pow is_finite le le_to lgamma log log1p logistic
     lt lt_to max min mul name ne neg nextafter not optimization_barrier or polygamma
     population_count pow real reduce_precision regularized_incomplete_beta rem round rsqrt
@@ -208,6 +209,12 @@ def _concatenate(e: Equation) -> None:
     e.refuse([shape[axis] for shape in e.operands[:-1]], "joins along {dims}")
 
 
+@_rule("stack", "unstack")
+def _stack(e: Equation) -> None:
+    # Along an axis whose size is a number.
+    pass
+
+
 @_rule("split", sized=["sizes"])
 def _split(e: Equation) -> None:
     e.refuse(e.params["sizes"][:-1], "splits along {dims}")
@@ -271,7 +278,7 @@ def _gather(e: Equation) -> None:
             e.refuse([size, part], BY_POSITION)
 
 
-@_rule("scatter", "scatter_add", "scatter_sub", "scatter_mul", "scatter_min", "scatter_max")
+@_rule("scatter scatter-add scatter-sub scatter-mul scatter-min scatter-max")
 def _scatter(e: Equation) -> None:
     operand, indices, updates = e.operands
     dims = e.params["dimension_numbers"]
@@ -378,7 +385,7 @@ def _matrices(e: Equation) -> None:
 
 
 @_rule(
-    "jit pjit closed_call core_call call checkpoint remat remat2",
+    "jit closed_call call remat2",
     "custom_jvp_call custom_vjp_call cond while",
 )
 def _program(e: Equation) -> None:
