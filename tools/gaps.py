@@ -39,6 +39,13 @@ MODULES = (
     "graph.quantization",
     "graph.dtype_promotion",
     "engine",
+    "experimental.tensor",
+    "experimental.functional",
+    "experimental.realization_context",
+    "experimental.executor",
+    "experimental.random",
+    "experimental.custom",
+    "experimental.compilation",
 )
 
 _MLIR = "there is no MLIR here"
@@ -52,6 +59,10 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"(to|from)_mlir$|mlir_block|ops\.Operation$|always_ready_chain|\.opaque$", _MLIR),
     (r"verify_custom_op$", _MLIR),
     (r"AlgebraicDim|signatures\.graph\.(Module|Value|GraphBlock\.output)$", _MLIR),
+    (r"LazyRealizationContext\.subgraph_", "its own attributes: the bodies are in subgraph_cache"),
+    (r"names\.experimental\.functional", _MANY),
+    (r"signatures\.engine\.InferenceSession$", "one more keyword: the folder of compiled programs"),
+    (r"compilation\.as_subgraph$", "as the seed document has it: a key, and prefix as text"),
     (r"distributed_ep\.", _POINTERS),
     (r"[Ss]hard|SymmetricPool", _MANY),
     (r"signatures\.engine\.InferenceSession\.load", "more keywords: recompiles, buckets"),

@@ -59,7 +59,7 @@ def written() -> str:
     from maxjax.experimental import functional as F
 
     parts = [HEAD]
-    for name in sorted(F.__all__):
+    for name in sorted(vars(F)["__all__"]):
         if name in ("ensure_context", "lazy"):
             parts.append(f"def {name}() -> AbstractContextManager[None]: ...")
         elif name == "in_graph_context":

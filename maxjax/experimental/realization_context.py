@@ -18,7 +18,7 @@ from maxjax.experimental._context import (
     in_graph_context,
 )
 from maxjax.experimental.executor import Executor, default_executor
-from maxjax.experimental.sharding import DeviceMapping
+from maxjax.experimental.sharding import DeviceMapping, DeviceMesh
 from maxjax.experimental.support import SetterContext, contextvar_context, driver_tensor_type
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops
@@ -133,6 +133,10 @@ class EagerRealizationContext(_Context):
         self._made.append(weakref.ref(tensor))
         return tensor
 
+    def ensure_signal_buffers(self, mesh: DeviceMesh) -> list[BufferValue] | None:
+        """None: XLA needs no signal buffers."""
+        return None
+
     def ensure_seed(self) -> None:
         """Gives the graph the random state of eager tensors, on the first draw."""
         if not self._draws:
@@ -194,7 +198,13 @@ def _trimmed(graph: Graph) -> Graph:
 
 
 class LazyRealizationContext(EagerRealizationContext):
-    """Computes all that is in use of it together, when values are first needed after its block."""
+    """Computes all that is in use of it together, when values are first needed after its block.
+
+    Attributes:
+        subgraph_cache: The bodies of the subgraphs that are used in it.
+    """
+
+    subgraph_cache: dict[Any, Any]
 
     def __exit__(self, *exc: Any) -> None:
         _Context.__exit__(self, *exc)

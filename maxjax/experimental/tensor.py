@@ -367,30 +367,30 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
 
     # ---------------------------------------------------------------- reading and writing parts
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, idx: Any, val: Any) -> None:
         """Writes a tensor over a slice, in place.
 
         Raises:
             TypeError: If the value is no tensor, or this one cannot be written.
             ValueError: If the value's shape is not that of the slice.
         """
-        if not isinstance(value, Tensor | TensorValue):
+        if not isinstance(val, Tensor | TensorValue):
             raise TypeError(
-                f"a tensor is written with a tensor, not with {type(value).__name__}; "
+                f"a tensor is written with a tensor, not with {type(val).__name__}; "
                 "write Tensor(...)"
             )
-        indices = list(index) if isinstance(index, tuple | list) else [index]
-        self._ops.buffer_store_slice(self, value, indices)
+        indices = list(idx) if isinstance(idx, tuple | list) else [idx]
+        self._ops.buffer_store_slice(self, val, indices)
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, idx: Any) -> Tensor:
         """A slice, by ints, slices, None, one Ellipsis and integer scalars.
 
         Raises:
             TypeError, ValueError: If the index is none of these, or out of range.
         """
-        if isinstance(index, bool):
+        if isinstance(idx, bool):
             raise ValueError("a tensor is not indexed by a bool; use F.where or F.masked_scatter")
-        return super().__getitem__(index)
+        return super().__getitem__(idx)
 
     def __iter__(self) -> Iterator[Tensor]:
         i = 0

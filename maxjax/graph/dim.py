@@ -326,7 +326,7 @@ class SymbolicDim(Dim):
     def __eq__(self, other: object) -> bool:
         if self is other:
             return True
-        if type(other) is SymbolicDim:
+        if isinstance(other, SymbolicDim):
             return self.name == other.name
         if isinstance(other, str):
             return self.name == other
