@@ -14,6 +14,7 @@ __all__ = [
     "PerShardDim",
     "global_dim",
     "global_shape",
+    "is_one",
     "is_per_shard_dim",
     "is_static",
     "is_symbolic",
@@ -215,6 +216,12 @@ def global_dim(d: Dim) -> Dim:
     for size in d.per_shard[1:]:
         total = total + size
     return total
+
+
+def is_one(d: DimLike) -> bool:
+    """Whether a dim, as a whole, is the number 1."""
+    whole = global_dim(Dim(d))
+    return isinstance(whole, StaticDim) and whole.dim == 1
 
 
 def is_static(d: Dim) -> bool:
