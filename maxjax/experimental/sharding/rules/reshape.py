@@ -14,7 +14,13 @@ from maxjax.experimental.sharding.per_shard_dim import (
     is_one,
     make_per_shard_dim,
 )
-from maxjax.experimental.sharding.placements import Partial, ShardingError, Unknown, sharding_axes
+from maxjax.experimental.sharding.placements import (
+    Partial,
+    Sharded,
+    ShardingError,
+    Unknown,
+    sharding_axes,
+)
 from maxjax.experimental.sharding.rules._registry import (
     kept_axes,
     localizes,
@@ -176,10 +182,10 @@ def localize_broadcast_target(x: TensorLayout, shape: Any) -> Shape:
     cells = Shape([global_dim(d) for d in target])
     moved = dict(_offset_axes(x, target))
     for axis in sharding_axes(x.placements):
-        parts = _parts(x, axis)
-        if axis in moved and parts is not None:
-            i = moved[axis]
-            cells[i] = make_per_shard_dim(parts, global_dim=global_dim(x.shape[axis]))
+        parts, size = _parts(x, axis), global_dim(x.shape[axis])
+        # A size that is not the tensor's is left for the op to refuse.
+        if axis in moved and parts is not None and cells[moved[axis]] == size:
+            cells[moved[axis]] = make_per_shard_dim(parts, global_dim=size)
     return cells
 
 
@@ -197,12 +203,16 @@ def rebind_rule(
 
 
 def localize_same_shape_target(x: TensorLayout, shape: Any) -> Shape:
-    """Another name for the shape of a tensor, with the sizes of the parts of split axes."""
+    """Other names for the sizes of a tensor, with those of the parts where an axis is split."""
     cells = Shape(shape)
-    for axis in sharding_axes(x.placements):
-        parts = _parts(x, axis)
-        if axis < len(cells) and parts is not None and not isinstance(cells[axis], PerShardDim):
+    for axis, over in sharding_axes(x.placements).items():
+        if axis >= len(cells) or isinstance(cells[axis], PerShardDim):
+            continue
+        if cells[axis] == global_dim(x.shape[axis]):
+            parts = [s[axis] for s in x.local_shapes]
             cells[axis] = make_per_shard_dim(parts, global_dim=cells[axis])
+        else:
+            cells[axis] = Sharded(axis).local_dim(cells[axis], x.mesh, over)
     return cells
 
 
