@@ -165,8 +165,7 @@ def _shared(
     """
     if here == there:
         return here
-    shorter = min(here, there, key=len)
-    longer = max(here, there, key=len)
+    shorter, longer = (here, there) if len(here) < len(there) else (there, here)
     size = global_dim(layout.shape[axis])
     if longer[: len(shorter)] != shorter or not isinstance(size, StaticDim):
         return ()

@@ -50,7 +50,7 @@ def spread(array: np.ndarray, on: DeviceMesh, placements: Sequence[Placement]) -
             n = on.mesh_shape[axis]
             for d in range(on.num_devices):
                 k = on.device_coord(d, axis)
-                terms[d] = terms[d] - k if k else terms[d] + n * (n - 1) / 2
+                terms[d] = terms[d] * 0 - k if k else terms[d] + n * (n - 1) / 2
     whole = TensorLayout(DType.float64, array.shape, DeviceMapping(on, tuple(placements)))
     return [
         term[tuple(slice(int(w.start), int(w.stop)) for w in own)]
