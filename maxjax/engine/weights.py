@@ -27,14 +27,16 @@ def as_array(value: Any) -> Any:
     Raises:
         TypeError: If it is neither an array nor anything that gives one.
     """
+    # First: asking whether an array of NumPy's is Weights, a protocol, asks for its memory, which
+    # it has not for element types of ml_dtypes.
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return value
     if isinstance(value, Weights):
         value = value.data()
     if isinstance(value, WeightData):
         value = value.to_buffer()
     if isinstance(value, Buffer):
         return value.jax()
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        return value
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
     raise TypeError(f"expected an array, got {type(value).__name__}")
