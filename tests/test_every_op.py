@@ -8,7 +8,8 @@ An op that is added without a sample here fails `test_every_op_has_a_sample`.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -690,14 +691,16 @@ def test_it_lowers_for_every_platform(name, sample):
     assert len(exported.out_avals) == len(graph.outputs) + len(arguments[1])
 
 
-def values_of(sample: Sample, seed: int = 0) -> list[Any]:
+def values_of(
+    sample: Sample, seed: int = 0, sizes: Mapping[str, int] = MappingProxyType(SIZES)
+) -> list[Any]:
     rng = np.random.default_rng(seed)
     found = []
     for i, description in enumerate(sample.types):
         t = _type(description)
-        shape = t.shape.evaluate(SIZES)
+        shape = t.shape.evaluate(sizes)
         if sample.values and sample.values[i] is not None:
-            array = np.asarray(sample.values[i], t.dtype.np)
+            array = np.resize(np.asarray(sample.values[i], t.dtype.np), shape)
         elif t.dtype is DType.bool:
             array = rng.integers(0, 2, shape).astype(bool)
         elif t.dtype.is_float():
