@@ -47,38 +47,30 @@ class Plan:
     shapes: Shapes
     real: Shapes
 
-    def pad(self, arrays: Sequence[Any]) -> list[Any]:
+    def pad(self, arrays: Sequence[Any], on_host: bool) -> list[Any]:
         """The arrays with zeros behind them; those that need none as they are."""
         return [
-            a if tuple(a.shape) == shape else _padded(a, shape)
+            a if tuple(a.shape) == shape else _padded(a, shape, on_host)
             for a, shape in zip(arrays, self.shapes, strict=True)
         ]
 
-    def cut(self, outputs: Sequence[jax.Array]) -> list[jax.Array]:
-        """The real parts of the outputs."""
+    def cut(self, outputs: Sequence[jax.Array], on_host: bool) -> list[Any]:
+        """The real parts of the outputs; on the host those that were cut are NumPy arrays."""
         return [
-            a if a.shape == shape else _cut(a, shape)
+            a if a.shape == shape else _cut(a, shape, on_host)
             for a, shape in zip(outputs, self.real, strict=True)
         ]
-
-
-def _part(shape: Sequence[int]) -> tuple[slice, ...]:
-    return tuple(slice(n) for n in shape)
 
 
 # On the host NumPy pads and cuts: XLA would compile a program for each size.
 
 
-def _is_on_host(array: Any) -> bool:
-    return isinstance(array, np.ndarray) or _device(array).platform == "cpu"
+def _part(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple([slice(n) for n in shape])
 
 
-def _device(array: jax.Array) -> Any:
-    return next(iter(array.sharding.device_set))
-
-
-def _padded(array: Any, shape: tuple[int, ...]) -> Any:
-    if not _is_on_host(array):
+def _padded(array: Any, shape: tuple[int, ...], on_host: bool) -> Any:
+    if not on_host and isinstance(array, jax.Array):
         behind = [(0, n - m, 0) for n, m in zip(shape, array.shape, strict=True)]
         return jax.lax.pad(array, np.zeros((), array.dtype), behind)
     result = np.zeros(shape, array.dtype)
@@ -86,11 +78,11 @@ def _padded(array: Any, shape: tuple[int, ...]) -> Any:
     return result
 
 
-def _cut(array: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    if not _is_on_host(array):
+def _cut(array: jax.Array, shape: tuple[int, ...], on_host: bool) -> Any:
+    if not on_host:
         return jax.lax.slice(array, (0,) * len(shape), shape)
-    part = np.asarray(array)[_part(shape)]
-    return jax.device_put(np.ascontiguousarray(part).reshape(shape), _device(array))
+    # A copy, because the memory of a result can be written.
+    return np.asarray(array)[_part(shape)].copy()
 
 
 class Buckets:

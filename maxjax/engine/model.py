@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
@@ -264,7 +265,7 @@ class Model:
             plan = None
             if self._buckets and (plan := self._plan(key)):
                 self._check_devices(arrays)
-                key, arrays = plan.shapes, plan.pad(arrays)
+                key, arrays = plan.shapes, plan.pad(arrays, self._target.is_host)
             program = self._programs.find(key, self._weights)
             if self._from_host:
                 arrays = self._moved(arrays)
@@ -274,7 +275,7 @@ class Model:
                 self._check_devices(arrays)
                 raise
             if plan:
-                outputs = plan.cut(outputs)
+                outputs = plan.cut(outputs, self._target.is_host)
         return self._buffers(outputs)
 
     def _plan(self, shapes: Shapes) -> Plan | None:
@@ -286,14 +287,17 @@ class Model:
             f"the weights of model {self.name!r} were released; call reload(...) first"
         )
 
-    def _buffers(self, outputs: list[jax.Array]) -> list[Buffer]:
+    def _buffers(self, outputs: list[Any]) -> list[Buffer]:
         if any(self._to_host):
             host = CPU().jax
             outputs = [
                 jax.device_put(o, host) if moves else o
                 for o, moves in zip(outputs, self._to_host, strict=True)
             ]
-        return [Buffer.from_jax(o) for o in outputs]
+        return [
+            Buffer.from_numpy(o) if isinstance(o, np.ndarray) else Buffer.from_jax(o)
+            for o in outputs
+        ]
 
     def execute(self, *args: Any) -> list[Buffer]:
         """The same as calling the model with positional inputs."""
@@ -327,7 +331,7 @@ class Model:
             plan = self._plan(key)
             if plan:
                 self._check_devices(given)
-                key, given = plan.shapes, plan.pad(given)
+                key, given = plan.shapes, plan.pad(given, self._target.is_host)
                 tensors = [a for a, i in zip(given, self._inputs, strict=True) if not i.is_buffer]
             program = self._programs.find(key, self._weights)
             states = iter(unaliased([b._donate() for b in owners], tensors))
@@ -344,7 +348,7 @@ class Model:
                 self._check_devices(arrays)
                 raise
             if plan:
-                outputs = plan.cut(outputs)
+                outputs = plan.cut(outputs, self._target.is_host)
         for owner, array in zip(owners, finals, strict=True):
             owner._replace(array)
         return [
