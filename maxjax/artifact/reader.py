@@ -14,6 +14,7 @@ import jax
 from jax import export
 
 from maxjax.artifact.archive import MAGIC, Archive
+from maxjax.artifact.fit import misfit
 from maxjax.artifact.manifest import Manifest, ProgramEntry
 from maxjax.artifact.weights import WeightsFile
 from maxjax.graph.dim import StaticDim
@@ -152,7 +153,19 @@ class Artifact:
             ValueError: If there is no such program, or it is damaged.
         """
         entry = self._entry(sizes or {})
-        return export.deserialize(bytearray(self._member(entry.member, entry.sha256)))
+        content = bytearray(self._member(entry.member, entry.sha256))
+        try:
+            program = export.deserialize(content)
+        except Exception as e:  # whatever its reader meets first
+            raise self._archive.damaged(
+                f"member {entry.member!r} is no program that JAX {jax.__version__} reads: {e}"
+            ) from None
+        wrong = misfit(program, self.manifest, entry)
+        if wrong:
+            raise self._archive.damaged(
+                f"the program in {entry.member!r} is not what the manifest says: {wrong}"
+            )
+        return program
 
     def stablehlo(self, platform: str = "all", sizes: Mapping[str, int] | None = None) -> bytes:
         """A program as portable StableHLO bytecode, for consumers other than JAX.
@@ -208,7 +221,12 @@ class Artifact:
     # ---------------------------------------------------------------- calls
 
     @functools.cached_property
-    def _program(self) -> export.Exported:
+    def whole(self) -> export.Exported:
+        """The program for all sizes, read once.
+
+        Raises:
+            ValueError: If it is damaged.
+        """
         return self.program()
 
     def __call__(
@@ -222,5 +240,5 @@ class Artifact:
             buffers: An array for each buffer input, in order.
         """
         with jax.enable_x64(True):
-            outputs, finals = self._program.call(dict(weights), list(inputs), list(buffers))
+            outputs, finals = self.whole.call(dict(weights), list(inputs), list(buffers))
         return outputs, finals

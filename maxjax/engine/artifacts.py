@@ -33,6 +33,7 @@ def loaded(
         raise ValueError(
             f"{artifact.path} is a program for {manifest.devices} devices, and a model runs on one"
         )
+    _ = artifact.whole  # a damaged program is found now, and not at the first call
     bound = {**weights, **(registry or {})}
     model = Model(artifact, devices, bound, recompile=recompile, buckets=buckets)
     there = platforms_of(model.target)
