@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program as a graph, run and compared with NumPy line by line."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ from tests.differential import (
     shapes,
     sources,
 )
-from tests.differential.program import Program
+from tests.differential.program import Program, Step
 from tests.differential.registry import draw_line
 from tests.differential.values import converted, differs, sizes, widened
 
@@ -55,8 +55,8 @@ def programs(draw: Callable[..., Any], last: str) -> Program:
     return p
 
 
-def graph_of(p: Program) -> Graph:
-    """The program's text as a graph whose outputs are all its values.
+def graph_of(p: Program, steps: Sequence[Step] | None = None) -> Graph:
+    """The program's text as a graph whose outputs are all its values, or those of some steps.
 
     Its first input gives the symbols their sizes.
     """
@@ -69,7 +69,8 @@ def graph_of(p: Program) -> Graph:
         for (v, is_buffer), value in zip(p.inputs, graph.inputs[1:], strict=True):
             names[v.name] = value.buffer if is_buffer else value.tensor
         exec("\n".join(p.lines), names)
-        graph.output(*[names[v.name] for s in p.steps for v in s.results])
+        outputs = p.steps if steps is None else steps
+        graph.output(*[names[v.name] for s in outputs for v in s.results])
     return graph
 
 

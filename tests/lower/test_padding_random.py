@@ -115,7 +115,7 @@ GRAPHS = {
 }
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(**GRAPHS)
 def test_what_is_accepted_is_right(**graph):
     assume(brute(**graph))
