@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from maxjax import __version__
+from maxjax._cli_artifact import bench, export, inspect, run, verify
 from maxjax._cli_generate import generate
 from maxjax._example import load_example
 
@@ -54,13 +56,29 @@ Examples:
 """
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)
+class _Group(click.Group):
+    """Commands that an interrupt ends at once."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Runs a command; Ctrl-C ends the process with 130."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("\nInterrupted", err=True)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            # XLA goes on with what it compiles, and an orderly end would wait for it.
+            os._exit(130)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]}, epilog=_EXAMPLES)
 @click.version_option(__version__, prog_name="maxjax")
 def main() -> None:
     """The MAX Python graph API on JAX."""
 
 
-main.add_command(generate)
+for _command in generate, export, inspect, run, bench, verify:
+    main.add_command(_command)
 
 
 @main.command(epilog=_EXAMPLES)
