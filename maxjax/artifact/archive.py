@@ -9,6 +9,7 @@ equal files. Any tool that reads zip archives reads these.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import struct
@@ -124,6 +125,10 @@ class Archive:
                     infos = archive.infolist()
             except (zipfile.BadZipFile, ValueError, NotImplementedError, struct.error) as e:
                 raise self.damaged(f"{e}; if it was cut off, copy it again") from None
+            except OSError as e:
+                if e.errno != errno.EINVAL:
+                    raise
+                raise self.damaged("its table of members begins before the file") from None
             if len(infos) > _MOST_MEMBERS:
                 raise self.damaged(f"it lists {len(infos)} members")
             self.members: dict[str, Member] = {}

@@ -218,12 +218,18 @@ def _explained(function: Function, error: ValueError) -> ValueError:
     told = str(error)
     if "no compatibility guarantees" not in told:
         return error
-    targets = sorted(set(re.findall(r"custom_call @([\w.$]+)", told)))
+    calls = dict(re.findall(r'custom_call @"?([^\s"(]+)"?\(.* at loc\("([^"]*)"', told))
+    named = ", ".join(f"{_caller(place)} calls {target}" for target, place in calls.items())
     return ValueError(
-        f"graph {function.signature.name!r} makes foreign calls that are not part of StableHLO "
-        f"({', '.join(targets)}), so no other process can be promised to have them; where every "
-        f"reader of the artifact registers them, say custom_calls={targets!r}"
+        f"graph {function.signature.name!r} makes foreign calls, which are not part of StableHLO: "
+        f"{named}; no other process can be promised to have them. Where every reader of the "
+        f"artifact registers them, say custom_calls={list(calls)!r}"
     )
+
+
+def _caller(place: str) -> str:
+    """The op of a name stack that ends in JAX's own operation."""
+    return (place.rpartition("/")[0] or place).rpartition("/")[2]
 
 
 # ---------------------------------------------------------------- equal files

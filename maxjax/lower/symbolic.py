@@ -85,6 +85,7 @@ def _of_jax(names: list[str], facts: Iterable[str]) -> dict[str, Any]:
     safe = [f"{n}_" if n in ("floordiv", "max", "min", "mod", "non_negative") else n for n in names]
     try:
         dims = export.symbolic_shape(", ".join(safe), constraints=tuple(facts))
+        _ = dims[0] >= 1  # the first question is when JAX sees whether they can all be met
     except ValueError as e:
         told = str(e).partition("\n")[0]
         raise ValueError(f"the conditions {'; '.join(facts)} cannot be met: {told}") from None
