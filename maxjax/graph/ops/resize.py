@@ -235,10 +235,10 @@ def _in_floats(x: jax.Array, f: Callable[[jax.Array], jax.Array]) -> jax.Array:
     """``f`` in floats that hold every ``x``; back in integers, truncated."""
     if is_float(x):
         return convert(f(convert(x, DType.of(wide_dtype(x.dtype)))), DType.of(x.dtype))
-    wide, slack = (DType.float32, 2.0**-11) if x.dtype.itemsize == 1 else (DType.float64, 2.0**-20)
-    y = f(convert(x, wide))
+    y = f(convert(x, DType.float64))
     # The weights of a result that is whole add up to a little less than one now and then.
-    return convert(y + jnp.sign(y) * jnp.asarray(slack, wide.np), DType.of(x.dtype))
+    slack = jnp.float64(2.0**-30) + jnp.abs(y) * jnp.float64(2.0**-48)
+    return convert(y + jnp.sign(y) * slack, DType.of(x.dtype))
 
 
 # ---------------------------------------------------------------- functions
