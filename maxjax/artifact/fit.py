@@ -35,7 +35,10 @@ def misfit(program: export.Exported, manifest: Manifest, entry: ProgramEntry) ->
     tensors = [t for t, b in zip(signature.inputs, signature.is_buffer, strict=True) if not b]
     states = [t for t, b in zip(signature.inputs, signature.is_buffer, strict=True) if b]
     fixed = [Condition(Dim(name), "==", Dim(size)) for name, size in entry.sizes.items()]
-    sizes = symbols(signature, [*manifest.conditions, *fixed]).sizes
+    try:
+        sizes = symbols(signature, [*manifest.conditions, *fixed]).sizes
+    except ValueError as e:
+        return str(e)
     for what, types, avals in (
         ("weights", [*signature.weights.values()], [weights[name] for name in signature.weights]),
         ("inputs", tensors, inputs),

@@ -88,7 +88,7 @@ def changed(
     document = yaml.safe_load(parts["manifest.yaml"])
     if rehash:
         _hashed(document, parts)
-    document = manifest(document) or document
+    document = document if (other := manifest(document)) is None else other
     text = document if isinstance(document, str) else yaml.safe_dump(document, sort_keys=False)
     return rewritten(target, {**parts, "manifest.yaml": text.encode()})
 
@@ -107,6 +107,6 @@ def _hashed(document: dict[str, Any], parts: Mapping[str, bytes]) -> None:
     end = 8 + int.from_bytes(weights[:8], "little")
     document["weights_sha256"] = sha256(weights[:end])
     for name, fields in json.loads(weights[8:end]).items():
-        if name in document["weights"]:
+        if name in document["weights"] and isinstance(fields, dict):
             begin, stop = fields["data_offsets"]
             document["weights"][name]["sha256"] = sha256(weights[end + begin : end + stop])
