@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -16,11 +17,20 @@ from typing import Any
 
 import click
 
-from maxjax._cli_text import byte_text, counted, one_line, shown
+from maxjax._cli_text import Misused, byte_text, counted, one_line, shown
 
 __all__ = ["bench", "export", "inspect", "run", "verify"]
 
-_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False))
+
+def _there(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """Refuses files that are not there, on one line."""
+    for path in (value,) if isinstance(value, str) else value:
+        if not os.path.isfile(path):
+            raise Misused(f"there is no file {shown(path)!r}")
+    return value
+
+
+_FILE = click.argument("file", callback=_there)
 _INPUT = click.option(
     "-i", "--input", "inputs", multiple=True, metavar="[NAME=]VALUE",
     help="A .npy or .npz file, or a spec of random numbers such as 4x128xf32; in the inputs' "
@@ -31,8 +41,7 @@ _DIM = click.option(
     help="The size of a named dim, such as batch=8.",
 )  # fmt: skip
 _WEIGHTS = click.option(
-    "-w", "--weights", multiple=True, metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False),
+    "-w", "--weights", multiple=True, metavar="FILE", callback=_there,
     help="Weights: safetensors, GGUF or .npz; may be given several times.",
 )  # fmt: skip
 _SEED = click.option(
@@ -222,11 +231,11 @@ def run(
 
     Buffers that are not given are zeros, and are printed and written as they are afterwards.
     """
-    from maxjax import _cli_inputs, _cli_run, _cli_stages
+    from maxjax import _cli_files, _cli_inputs, _cli_run, _cli_stages
 
     given = _cli_inputs.Given(inputs, dims, weights, seed, device or "")
     ran = _cli_run.run(file, given, _cli_stages.Stages(quiet))
-    files = _cli_run.write(ran.results, out) if out is not None else {}
+    files = _cli_files.write(ran.results, out) if out is not None else {}
     if as_json:
         results = {
             name: _cli_run.described(array, files.get(name)) for name, array in ran.results.items()

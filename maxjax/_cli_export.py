@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from maxjax import export
-from maxjax._cli_inputs import checkpoint, weights_of
+from maxjax._cli_files import checkpoint, weights_of
 from maxjax._cli_stages import Stages, Times
 from maxjax._cli_text import Misused, shown
 from maxjax.engine import Model
@@ -61,6 +61,9 @@ def write(
             Condition.parse(text)
         except ValueError as e:
             raise Misused(f"--condition: {e}") from None
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise Misused(f"--output: there is no folder {folder!r}")
     with (
         found(target, weights, stages) as (model, registry, building),
         stages.step("Exporting") as t,

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 import re
-import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from maxjax import export
+from maxjax._cli_files import read, typed, weights_of
 from maxjax._cli_stages import Stages
-from maxjax._cli_text import Misused, one_line
+from maxjax._cli_text import Misused
 from maxjax.artifact.manifest import spec_of
 from maxjax.driver import CPU, Accelerator, Buffer, Device, accelerator_count
 from maxjax.dtype import DType
@@ -25,11 +23,10 @@ from maxjax.engine import Model
 from maxjax.export import Artifact
 from maxjax.graph.dim import Dim, SymbolicDim, parse_dim
 from maxjax.graph.type import BufferType, TensorType
-from maxjax.graph.weights import Weights, load_weights
 from maxjax.lower.condition import Condition
 from maxjax.support.ml import NamedSpec, fill_random
 
-__all__ = ["Given", "Inputs", "checkpoint", "dim_sizes", "fitting_sizes", "gather", "weights_of"]
+__all__ = ["Given", "Inputs", "dim_sizes", "fitting_sizes", "gather"]
 
 _Array: TypeAlias = npt.NDArray[Any]
 _Type: TypeAlias = TensorType | BufferType
@@ -109,9 +106,9 @@ def gather(artifact: Artifact, given: Given, *, fill: bool) -> Inputs:
         if match is None:
             specs[at] = _spec(at, value, types[at])
         else:
-            arrays[at] = _read(match["path"], match["key"], types[at].dtype)
+            arrays[at] = read(match["path"], match["key"], types[at].dtype)
     registry = {
-        n: _typed(a, manifest.weights[n].type.dtype)
+        n: typed(a, manifest.weights[n].type.dtype)
         if isinstance(a, np.ndarray) and n in manifest.weights
         else a
         for n, a in weights_of(given.weights).items()
@@ -302,7 +299,15 @@ def fitting_sizes(
     >>> fitting_sizes(["n", "m"], even, {})
     {'n': 4, 'm': 5}
     """
-    free = [n for n in dict.fromkeys(names) if n not in fixed]
+    # Those that are computed from others come after them.
+    computed = {
+        c.left.name: c.right
+        for c in conditions
+        if c.relation == "==" and not c.divisor and isinstance(c.left, SymbolicDim)
+    }
+    free = sorted(
+        (n for n in dict.fromkeys(names) if n not in fixed), key=lambda name: name in computed
+    )
     told = {int(c) for each in conditions for c in re.findall(r"\b\d{1,9}\b", str(each))}
     near = {k * c + i for c in told for k in (1, 2) for i in range(3)}
     # Neither 0 nor 1 at first: they hide which dim is which.
@@ -313,7 +318,9 @@ def fitting_sizes(
         if not left:
             return sizes
         name = left[0]
-        for size in dict.fromkeys(candidates):
+        own = computed.get(name)
+        exact = [] if own is None else [s for s in [_known(str(own), sizes)] if s is not None]
+        for size in dict.fromkeys([*(s for s in exact if s >= 0), *candidates]):
             if next(tries) > _TRIES:
                 return None
             more = {**sizes, name: size}
@@ -342,73 +349,6 @@ def _random(
     array = np.empty(_shape(who, dims, sizes), dtype.np)
     fill_random(array, dtype, seed=seed)
     return array
-
-
-def _read(path: str, key: str | None, dtype: DType) -> _Array:
-    """An array of a file.
-
-    Raises:
-        Misused: If there is no such file, it has several and none is named, or none of that name.
-        OSError, ValueError: If it cannot be read.
-    """
-    if not os.path.isfile(path):
-        raise Misused(f"--input: there is no file {path!r}")
-    arrays = _arrays(path)
-    if key is None and len(arrays) == 1:
-        (array,) = arrays.values()
-    elif key in arrays:
-        array = arrays[key]
-    else:
-        there = ", ".join(arrays) or "none"
-        asked = f"no array {key!r}" if key else f"{len(arrays)} arrays"
-        raise Misused(f"--input: {path} has {asked}; write {path}:NAME with one of {there:.300}")
-    return _typed(array, dtype)
-
-
-def _typed(array: _Array, dtype: DType) -> _Array:
-    """An array whose file says only how large its elements are, as of bfloat16, with a type."""
-    is_bytes = array.dtype.kind == "V" and array.dtype.names is None
-    if is_bytes and array.dtype.itemsize == dtype.np.itemsize:
-        return np.ascontiguousarray(array).view(dtype.np)
-    return array
-
-
-def _arrays(path: str) -> dict[str, _Array]:
-    """The arrays of a ``.npz`` file by name; that of a ``.npy`` file has none."""
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"": loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files}
-    except (ValueError, EOFError, zipfile.BadZipFile, KeyError) as e:
-        raise ValueError(f"{path} cannot be read as arrays: {one_line(e)}") from None
-
-
-def checkpoint(files: Sequence[str]) -> Weights:
-    """A checkpoint, as functions take it that build a graph of one.
-
-    Raises:
-        ValueError: If it cannot be read.
-    """
-    return load_weights([Path(f) for f in files])
-
-
-def weights_of(files: Sequence[str]) -> dict[str, Any]:
-    """The weights of files by name; of a name that several have, the last one's.
-
-    Args:
-        files: Checkpoints, or ``.npz`` files.
-
-    Raises:
-        OSError, ValueError: If one cannot be read.
-    """
-    plain = [f for f in files if f.endswith(".npz")]
-    others = [f for f in files if not f.endswith(".npz")]
-    found: dict[str, Any] = dict(checkpoint(others).items()) if others else {}
-    for file in plain:
-        found |= _arrays(file)
-    return found
 
 
 def _devices(given: Given) -> list[Device]:

@@ -55,6 +55,7 @@ def describe(artifact: Artifact) -> dict[str, Any]:
         "inputs": inputs,
         "outputs": outputs,
         "dims": _dims(artifact),
+        "counts": list(manifest.counts),
         "conditions": [str(c) for c in manifest.conditions],
         "programs": [
             {"sizes": dict(p.sizes), "member": p.member, "bytes": sizes.get(p.member)}
@@ -157,6 +158,9 @@ def lines(found: Mapping[str, Any], *, every_weight: bool = False) -> Iterator[s
             )
             for name, dim in found["dims"].items()
         )
+    if found["counts"]:
+        yield _head("\nSizes that the last outputs tell")
+        yield from columns([(c,) for c in found["counts"]])
     if found["conditions"]:
         yield _head("\nConditions")
         yield from columns([(c,) for c in found["conditions"]])

@@ -3,13 +3,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import click
 import numpy as np
@@ -23,7 +19,7 @@ from maxjax.export import inspect
 from maxjax.graph.type import BufferType
 from maxjax.support.ml import NamedSpec
 
-__all__ = ["Ran", "call", "described", "lines", "run", "spec", "write"]
+__all__ = ["Ran", "call", "described", "lines", "run", "spec"]
 
 _Array: TypeAlias = npt.NDArray[Any]
 # Up to how many numbers of an array are printed, and how many of larger ones at each edge.
@@ -126,50 +122,3 @@ def _json(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return str(value)
     return value
-
-
-# ---------------------------------------------------------------- what is written
-
-
-def write(results: Mapping[str, _Array], where: str) -> dict[str, Path]:
-    """Writes arrays: one ``.npz`` file if that is its name, else ``.npy`` files in a folder.
-
-    Each file is written beside, and put in its place once it is whole.
-
-    Returns:
-        The file of each.
-
-    Raises:
-        OSError: If one cannot be written.
-    """
-    target = Path(where)
-    if target.suffix == ".npz":
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _replacing(target) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in results.items():
-                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, array, allow_pickle=False)
-        return dict.fromkeys(results, target)
-    target.mkdir(parents=True, exist_ok=True)
-    files = {name: target / f"{name}.npy" for name in results}
-    for name, array in results.items():
-        with _replacing(files[name]) as file:
-            np.lib.format.write_array(file, array, allow_pickle=False)
-    return files
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A new file that takes the place of ``path`` when all went well."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    try:
-        with open(handle, "w+b") as file:
-            yield file
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

@@ -72,11 +72,9 @@ def scaled(count: float, unit: str) -> str:
 
 def duration(seconds: float) -> str:
     """A time: ``41.2 µs``, ``12.3 ms``, ``1.23 s``, ``123 s``."""
-    for factor, unit in (1e6, "µs"), (1e3, "ms"), (1, "s"):
-        value = seconds * factor
-        if value >= 1 and (value < 999.5 or unit == "s"):
-            return f"{value:.{max(0, 2 - (value >= 9.995) - (value >= 99.95))}f} {unit}"
-    return f"{seconds * 1e6:.2f} µs"
+    scale = next(((f, u) for f, u in ((1e6, "µs"), (1e3, "ms")) if seconds * f < 999.5), (1.0, "s"))
+    value = seconds * scale[0]
+    return f"{value:.{max(0, 2 - (value >= 9.995) - (value >= 99.95))}f} {scale[1]}"
 
 
 def counted(count: int, what: str) -> str:

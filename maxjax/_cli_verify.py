@@ -19,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from jax import export as jax_export
 
+from maxjax._cli_files import typed, write
 from maxjax._cli_inputs import Given, Inputs, gather
-from maxjax._cli_run import call, spec, write
+from maxjax._cli_run import call, spec
 from maxjax._cli_stages import Stages
 from maxjax._cli_text import columns, counted, duration, one_line
 from maxjax.artifact.manifest import ProgramEntry
@@ -36,6 +37,7 @@ _Results: TypeAlias = dict[str, _Array]
 # How far two programs' floats may be apart, relative to 1 plus their size: XLA may fuse one as it
 # does not the other.
 _TOLERANCES = {8: 1e-12, 4: 1e-5, 2: 2e-2, 1: 0.25}
+_FAILURES = (ValueError, TypeError, OSError, RuntimeError, MemoryError, subprocess.TimeoutExpired)
 # For the new process, in seconds.
 _PATIENCE = 600
 
@@ -85,7 +87,7 @@ def verify(
         start = time.perf_counter()
         try:
             value, told = do()
-        except (ValueError, TypeError, OSError, RuntimeError, MemoryError, _Unequal) as e:
+        except (*_FAILURES, _Unequal) as e:
             text = str(e) if isinstance(e, _Unequal) else one_line(e)
             checks.append(Check(name, False, text, time.perf_counter() - start))
             raise _Failed from None
@@ -218,7 +220,10 @@ def _elsewhere(
             said = done.stderr.strip().splitlines()
             raise _Unequal(f"it ended with {done.returncode}: {said[-1] if said else 'no word'}")
         with np.load(f"{folder}/results.npz") as loaded:
-            results = {n: loaded[n].view(expected[n].dtype) for n in loaded.files}
+            results = {
+                n: typed(loaded[n], DType.of(expected[n].dtype)) if n in expected else loaded[n]
+                for n in loaded.files
+            }
     return None, difference(results, expected, tolerance)
 
 
@@ -263,7 +268,7 @@ def _apart(found: _Array, wanted: _Array, tolerance: float | None) -> tuple[floa
     with np.errstate(invalid="ignore"):
         gap = np.abs(a - b)
         same = (a == b) | (np.isnan(a) & np.isnan(b))
-        far = ~same & ~(gap <= tolerance * (1 + np.abs(b)))
+        far = ~same & ~(np.isfinite(gap) & (gap <= tolerance * (1 + np.abs(b))))
     gap = np.where(same, 0.0, gap)
     return float(np.where(np.isnan(gap), np.inf, gap).max(initial=0)), int(np.count_nonzero(far))
 
