@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -773,3 +774,37 @@ def test_an_interrupt_of_a_program_that_runs(model) -> None:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "\nInterrupted\n")
+
+
+# ---------------------------------------------------------------- the page
+
+
+def test_the_page_shows_what_is_printed(tmp_path, monkeypatch) -> None:
+    page = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w+)\n(.*?)^```$", page, re.M | re.S)
+    monkeypatch.chdir(tmp_path)
+    # The new process is tried by other tests.
+    monkeypatch.setattr(_cli_verify, "_elsewhere", lambda *args: (None, "the same"))
+    printed, commands = "", []
+    for language, text in blocks:
+        if language == "python":
+            pathlib.Path("model.py").write_text(text)
+        elif language == "sh":
+            name, *args = shlex.split(text)
+            assert name == "maxjax"
+            commands.append(args[0])
+            if args[0] == "bench":
+                args += ["--seconds", "0"]
+            printed = works(*args).stdout
+        elif language == "text":
+            assert _without_measures(text) == _without_measures(printed)
+    assert commands == ["export", "inspect", "run", "bench", "verify"]
+
+
+def _without_measures(text: str) -> list[str]:
+    """The lines without versions, sizes of files, times, and how JAX writes a program."""
+    text = text.partition("\nOps ")[0]
+    text = re.sub(r"[\d.,]+ ?([kM]?B\b|µs|ms|s\b|[kMG]?FLOP(/s)?)", "N", text)
+    text = re.sub(r"(median of) [\d,]+", r"\1 N", text)
+    text = re.sub(r"\b(maxjax|jaxlib|jax) \d[\w.]*", r"\1 N", text)
+    return [" ".join(line.split()) for line in text.splitlines()]
