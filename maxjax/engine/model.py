@@ -16,7 +16,8 @@ from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
 from maxjax.engine.buckets import Bucket, Buckets, Plan
 from maxjax.engine.inputs import Input, unaliased
-from maxjax.engine.programs import CompileStats, Programs, Recompile, Shapes
+from maxjax.engine.programs import CompileStats, Recompile, Shapes
+from maxjax.engine.stages import programs
 from maxjax.engine.weights import bind, placed_weight
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.type import Type
@@ -98,7 +99,7 @@ class Model:
         self._to_host = [
             not self._target.is_host and not t.device.is_gpu() for t in signature.outputs
         ]
-        self._programs = Programs(function, self._target.jax, recompile)
+        self._programs = programs(function, self._target.jax, recompile)
         self._buckets = None if buckets is None else Buckets(function, buckets)
         self._weights: tuple[jax.Array, ...] | None = None
         self.reload(weights)
@@ -345,7 +346,11 @@ class Model:
             try:
                 outputs, finals = program(self._weights, tensors, contents)
             except ValueError:
+                _keep(owners, contents)
                 self._check_devices(arrays)
+                raise
+            except BaseException:
+                _keep(owners, contents)
                 raise
             if plan:
                 outputs = plan.cut(outputs, self._target.is_host)
@@ -380,6 +385,13 @@ class Model:
                     f"{spec.name} is on {where}, but {spec.type.brief()} is declared on "
                     f"{spec.type.device}; move it there with Buffer.to(device)"
                 )
+
+
+def _keep(owners: Sequence[Any], contents: Sequence[Any]) -> None:
+    """Gives buffers what a program that failed made of them, where it runs in parts."""
+    for owner, array in zip(owners, contents, strict=True):
+        if not array.is_deleted():
+            owner._replace(array)
 
 
 def _target(signature: Signature, devices: list[Device]) -> Device:

@@ -19,13 +19,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, dataclass_transform
 
-from maxjax.graph.dim import Dim
+import jax
+import jax.numpy as jnp
+
+from maxjax.dtype import DType
+from maxjax.graph.device import DeviceRef
+from maxjax.graph.dim import Dim, SymbolicDim
 from maxjax.graph.ir import Node, caller, current_graph
 from maxjax.graph.shape import Shape
-from maxjax.graph.type import Type
+from maxjax.graph.type import TensorType, Type
 from maxjax.graph.value import Value, make_value
 
 if TYPE_CHECKING:
@@ -34,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "OPS",
+    "Count",
+    "Counted",
     "LoweringError",
     "Op",
     "RegionOp",
@@ -143,6 +150,33 @@ class Op(ABC):
             return self
         return type(self)(**values)
 
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        """The dims among the fields whose sizes :meth:`count` can tell from the operands."""
+        return ()
+
+    def count(self, *operands: Any) -> tuple[jax.Array, ...]:
+        """The sizes of ``new_dims`` as ``int64`` scalars; -1 where the operands allow none.
+
+        Traced by JAX, as :meth:`lower` is.
+        """
+        raise AssertionError(f"{self.mnemonic} makes no sizes")
+
+    def counted(
+        self, known: Container[str], types: Sequence[Type], kernel: Callable[[str], Kernel]
+    ) -> Counted | None:
+        """How sizes that depend on the operands' values are found; None where there are none.
+
+        Args:
+            known: The names of dimensions that have a size before the op runs.
+            types: Those of the operands.
+            kernel: Finds a custom kernel by its name.
+        """
+        places = _new(self.new_dims, known)
+        if not places:
+            return None
+        return Counted(tuple(self.new_dims[p].name for p in places), Count(self, places), self)
+
     def with_graphs(self, replace: Callable[[Any], Any]) -> Op:
         """This op with each graph that it calls replaced; most ops call none."""
         return self
@@ -183,6 +217,67 @@ class Op(ABC):
             return None
         node.results = results = tuple(make_value(t, block) for t in result)
         return results
+
+
+@dataclasses.dataclass(frozen=True)
+class Counted:
+    """An op in two parts, between which sizes of its results become known.
+
+    Attributes:
+        names: The names of dimensions that it makes.
+        first: From the operands to an ``int64`` scalar for each name, then to what ``rest`` takes.
+        rest: From what ``first`` gives after the sizes, or if that is nothing from the operands, to
+            the results. Given larger sizes than they are, the results are right as far as the
+            real sizes go, and anything behind.
+        is_opaque: Whether only its author can tell that of ``rest``.
+    """
+
+    names: tuple[str, ...]
+    first: Op
+    rest: Op
+    is_opaque: bool = False
+
+
+def _new(dims: Sequence[Any], known: Container[str]) -> tuple[int, ...]:
+    """The places of dims that are names without a size."""
+    return tuple(
+        i for i, d in enumerate(dims) if isinstance(d, SymbolicDim) and d.name not in known
+    )
+
+
+class Count(Op, abstract=True):
+    """The sizes that another op makes, as ``int64`` scalars.
+
+    Attributes:
+        op: The other.
+        places: Which of its ``new_dims``.
+    """
+
+    op: Op
+    places: tuple[int, ...]
+
+    @property
+    def mnemonic(self) -> str:
+        """That of the other: a message about counting is one about it."""
+        return self.op.mnemonic
+
+    @property
+    def title(self) -> str:
+        """What XLA's tools show for it."""
+        return f"count({self.op.title})"
+
+    def infer(self, *operands: Type) -> tuple[Type, ...]:
+        """A scalar for each size."""
+        return (TensorType._of(DType.int64, Shape([]), DeviceRef.CPU()),) * len(self.places)
+
+    def at(self, dims: Mapping[str, Any]) -> Op:
+        """The same for the op with its dimensions evaluated."""
+        return Count(self.op.at(dims), self.places)
+
+    def lower(self, *operands: Any) -> tuple[jax.Array, ...]:
+        """What the op counts."""
+        sizes = self.op.count(*operands)
+        return tuple(jnp.asarray(sizes[p], jnp.int64) for p in self.places)
 
 
 def _foreign(who: str, i: int, operand: Value, block: Any) -> Exception:

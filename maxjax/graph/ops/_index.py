@@ -26,7 +26,15 @@ from maxjax.graph.op import SizeError, refused
 from maxjax.graph.type import Type
 from maxjax.graph.value import TensorValue, has_tensor_value
 
-__all__ = ["ParsedIndex", "ceil_div", "is_value", "known_dims", "parse_index", "result_dims"]
+__all__ = [
+    "ParsedIndex",
+    "ceil_div",
+    "is_value",
+    "known_dims",
+    "known_size",
+    "parse_index",
+    "result_dims",
+]
 
 _VALUE = "value"
 
@@ -331,6 +339,21 @@ def known_dims(out_dims: Sequence[Dim | None], sizes: Mapping[str, Any]) -> tupl
         SizeError: If an expression has a name without a size.
     """
     return tuple([dim if dim is None else _known(dim, sizes) for dim in out_dims])
+
+
+def known_size(size: Any) -> Any:
+    """A size that an op was given by `known_dims`.
+
+    Raises:
+        SizeError: If it is a name still.
+    """
+    if isinstance(size, Dim):
+        raise SizeError(
+            f"the size {size} depends on values, so it is not known before the graph runs. A model "
+            "of the graph counts it; one program, as in an artifact, needs a number or a dimension "
+            "of an input as out_dim, or bounds={...}"
+        )
+    return size
 
 
 def _known(dim: Dim, sizes: Mapping[str, Any]) -> Any:

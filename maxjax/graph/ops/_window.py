@@ -8,7 +8,7 @@ graph is brought into range, so that a window always has its size and lies insid
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import jax
@@ -17,9 +17,9 @@ from jax import lax
 
 from maxjax.graph.dim import Dim
 from maxjax.graph.op import SizeError
-from maxjax.graph.ops._index import is_value
+from maxjax.graph.ops._index import is_value, known_size
 
-__all__ = ["Windows", "holds", "int64", "select", "wrap_index"]
+__all__ = ["Windows", "counts", "holds", "int64", "select", "wrap_index"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -155,6 +155,7 @@ def select(
     out_dims: Sequence[Any],
     shape: Sequence[Any],
     values: Sequence[jax.Array],
+    counted: Container[int] = (),
 ) -> Windows:
     """The windows of an index whose dims have been evaluated.
 
@@ -163,6 +164,8 @@ def select(
         out_dims: the sizes given in it, where known; a dim that has no size yet is new.
         shape: The array's shape.
         values: The operands that the index mentions.
+        counted: The entries whose out_dim is what `counts` says, or larger. These windows are not
+            moved, and behind that many elements repeat one inside of the axis.
 
     Raises:
         SizeError: If an index or slice is out of range, has another size than was given, or a
@@ -182,7 +185,7 @@ def select(
         out_dim = out_dims[i] if out_dims else None
         if out_dim is not None:
             count = new_sizes.get(out_dim, out_dim) if isinstance(out_dim, Dim) else out_dim
-            window = _pair(axis, entry, count, size, remaining)
+            window = _pair(axis, entry, count, size, remaining, i in counted)
             if isinstance(out_dim, Dim):
                 new_sizes[out_dim] = window.count
         elif type(entry) is tuple:
@@ -244,16 +247,13 @@ def _count(start: Any, stop: Any, step: int) -> Any:
     return exact if exact * stride == length else (length + (stride - 1)) // stride
 
 
-def _pair(axis: int, entry: Any, out_dim: Any, size: Any, values: Any) -> _Window:
+def _pair(axis: int, entry: Any, out_dim: Any, size: Any, values: Any, is_counted: bool) -> _Window:
     start, stop, step = [next(values) if is_value(part) else part for part in entry]
     if any(isinstance(part, jax.Array) for part in (start, stop, step)):
-        if isinstance(out_dim, Dim):
-            raise SizeError(
-                f"the size {out_dim} of dimension {axis} of the slice depends on a value, so it "
-                "is not known before the graph runs; give a size that is, as in "
-                "(slice(k, k + 4), 4)"
-            )
-        return _by_value(axis, start, step, out_dim, size)
+        count = known_size(out_dim)
+        if is_counted:
+            return _counted(axis, start, step, count, size)
+        return _by_value(axis, start, step, count, size)
     forward = step > 0
     low, high = (0, size) if forward else (-1, size - 1)
     first = _cut(start, low if forward else high, low, high, size)
@@ -305,7 +305,7 @@ def _by_value(axis: int, start: Any, step: Any, count: Any, size: Any) -> _Windo
             lambda: count == 0 or size >= 1,
             f"out_dim says {count}, but dimension {axis} has size {size}",
         )
-        return _Window(first, int64(step), count, size)
+        return _Window(lax.clamp(int64(0), first, last), int64(step), count, size)
     reach = (count - 1) * abs(step)
     holds(
         lambda: count == 0 or size >= reach + 1,
@@ -314,3 +314,64 @@ def _by_value(axis: int, start: Any, step: Any, count: Any, size: Any) -> _Windo
     )
     lowest, highest = (0, last - int64(reach)) if step > 0 else (reach, last)
     return _Window(lax.clamp(int64(lowest), first, int64(highest)), step, count, size)
+
+
+# ---------------------------------------------------------------- sizes that depend on values
+
+
+def counts(
+    entries: Sequence[Any], shape: Sequence[Any], values: Sequence[jax.Array]
+) -> dict[int, jax.Array]:
+    """How many elements each entry takes whose bounds are values, as Python's slices do.
+
+    For a step of 0 that is -1.
+    """
+    remaining = iter([jnp.reshape(v, ()) for v in values])
+    found = {}
+    axis = 0
+    for i, entry in enumerate(entries):
+        if type(entry) is tuple and any(map(is_value, entry)):
+            start, stop, step = [next(remaining) if is_value(part) else part for part in entry]
+            found[i] = _python_count(start, stop, step, int64(shape[axis]))
+        elif is_value(entry):
+            next(remaining)
+        axis += entry is not None
+    return found
+
+
+def _python_count(start: Any, stop: Any, step: Any, size: jax.Array) -> jax.Array:
+    step = int64(step)
+    forward = step > 0
+    low, high = _range(forward, size)
+    first = jnp.where(forward, low, high) if start is None else _clipped(start, low, high, size)
+    end = jnp.where(forward, high, low) if stop is None else _clipped(stop, low, high, size)
+    length = jnp.where(forward, end - first, first - end)
+    stride = jnp.maximum(jnp.abs(step), int64(1))
+    count = jnp.maximum((length + stride - 1) // stride, int64(0))
+    return jnp.where(step == 0, int64(-1), count)
+
+
+def _range(forward: jax.Array, size: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Where bounds may lie: one behind the last element in the direction of the step."""
+    low = jnp.where(forward, int64(0), int64(-1))
+    return low, low + size
+
+
+def _clipped(bound: Any, low: jax.Array, high: jax.Array, size: jax.Array) -> jax.Array:
+    at = int64(bound)
+    return lax.clamp(low, jnp.where(at < int64(0), at + size, at), high)
+
+
+def _counted(axis: int, start: Any, step: Any, count: Any, size: Any) -> _Window:
+    """A slice whose bounds are values, with its own size, or more: the positions are clamped."""
+    holds(
+        lambda: count == 0 or size >= 1,
+        f"the result is to have {count} elements, but dimension {axis} has size {size}",
+    )
+    step = int64(step)
+    low, high = _range(step > 0, int64(size))
+    if start is None:
+        first = jnp.where(step > 0, low, high)
+    else:
+        first = _clipped(start, low, high, int64(size))
+    return _Window(first, step, count, size)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,8 +14,9 @@ import numpy as np
 from maxjax.driver import Device
 from maxjax.dtype import DType
 from maxjax.graph.device import DeviceRef
+from maxjax.graph.dim import SymbolicDim
 from maxjax.graph.ir import current_graph
-from maxjax.graph.op import LoweringError, RegionOp, Runner, State, refused
+from maxjax.graph.op import Counted, LoweringError, RegionOp, Runner, State, refused
 from maxjax.graph.operand import either
 from maxjax.graph.type import BufferType, TensorType, Type
 from maxjax.graph.value import Value
@@ -74,6 +75,81 @@ class Custom(RegionOp):
             state.write(handle, array)
         return results[:count]
 
+    def counted(
+        self, known: Container[str], types: Sequence[Type], kernel: Callable[[str], Kernel]
+    ) -> Counted | None:
+        dims = [d for t in self.out_types for d in t.shape]
+        new = {
+            d.name: i
+            for i, d in enumerate(dims)
+            if isinstance(d, SymbolicDim) and d.name not in known
+        }
+        if not new:
+            return None
+        found = kernel(self.name)
+        if found.shape is None or not _wants_results(found.function):
+            return None  # the kernel itself tells, by what it returns
+        if not _needs_values(self, found.shape, types):
+            return None
+        first = _Sizes(self.name, self.device, self.out_types, self.parameters, tuple(new.values()))
+        return Counted(tuple(new), first, self, is_opaque=True)
+
+
+def _needs_values(op: Custom, function: Callable[..., Any], types: Sequence[Type]) -> bool:
+    """Whether a shape function needs the values of arrays, not their sizes alone.
+
+    It is called with arrays of some sizes. Where that fails it may need them.
+    """
+    sizes = {p.name: 8 for t in types for p in t.shape.parameters}
+    found = []
+
+    def shapes(*arrays: Any) -> None:
+        returned = function(*arrays, **dict(op.parameters))
+        found.extend(n for shape in _shapes(returned) for n in shape)
+
+    try:
+        with jax.enable_x64(True):
+            jax.eval_shape(
+                shapes, *[jax.ShapeDtypeStruct(t.shape.evaluate(sizes), t.dtype.np) for t in types]
+            )
+    except _NEEDS_VALUES:
+        return False  # no program can have such sizes: the error comes when it is compiled
+    except Exception:
+        return True
+    return any(isinstance(n, jax.Array) for n in found)
+
+
+class _Sizes(Custom, abstract=True):
+    """The sizes that a kernel's shape function computes, of the results' dims in ``places``."""
+
+    places: tuple[int, ...] = ()
+
+    def infer(self, *operands: Type) -> tuple[Type, ...]:
+        return (TensorType(DType.int64, [], DeviceRef.CPU()),) * len(self.places)
+
+    def lower(self, run: Runner, state: State, *operands: Any) -> tuple[Any, ...]:
+        types = [v.type for v in run.node.operands]
+        arrays = [
+            state.read(o) if isinstance(t, BufferType) else o
+            for o, t in zip(operands, types, strict=True)
+        ]
+        call = _Call(self, run, arrays, types)
+        shapes = call.shapes()
+        for i, (t, shape) in enumerate(zip(self.out_types, shapes, strict=True)):
+            if len(shape) != len(t.shape):
+                raise LoweringError(
+                    f"the shape function of kernel {call.kernel} gave rank {len(shape)} instead of "
+                    f"{len(t.shape)} for result {i}"
+                )
+        sizes = [n for shape in shapes for n in shape]
+        for n in sizes:
+            if isinstance(n, jax.Array) and (n.shape or not jnp.issubdtype(n.dtype, jnp.integer)):
+                raise LoweringError(
+                    f"the shape function of kernel {call.kernel} gave {_brief(n)} as a size, where "
+                    "an integer is expected"
+                )
+        return tuple(jnp.asarray(sizes[p]).astype(jnp.int64) for p in self.places)
+
 
 class InplaceCustom(Custom):
     """What a kernel computes from tensors and buffers, and its new contents for each buffer."""
@@ -93,6 +169,7 @@ class _Call:
         self.run = run
         self.arrays = arrays
         self.parameters = dict(op.parameters)
+        self.count = len(op.out_types)
         self.declared = [
             *((f"result {i}", t) for i, t in enumerate(op.out_types)),
             *(
@@ -111,10 +188,10 @@ class _Call:
         returned = self.call(self.kernel.function, **wanted)
         arrays = _as_tuple(returned)
         if len(arrays) != len(self.declared):
-            contents = len(self.declared) - len(self.run.node.results)
+            contents = len(self.declared) - self.count
             raise LoweringError(
                 f"kernel {self.kernel} gave {_count(len(arrays), 'array')}, but out_types declares "
-                + _count(len(self.run.node.results), "result")
+                + _count(self.count, "result")
                 + (f", and {_count(contents, 'buffer')} must have new contents" if contents else "")
             )
         return tuple(
@@ -146,31 +223,42 @@ class _Call:
 
     def bind(self, types: list[Type], new: list[str]) -> None:
         """Finds the sizes of names that no operand has from the kernel's shape function."""
-        shape, count = self.kernel.shape, len(self.run.node.results)
-        if shape is None:
+        if self.kernel.shape is None:
             raise LoweringError(
                 f"out_types has {' and '.join(map(repr, new))}, which no operand has as a "
                 f"dimension; kernel {self.kernel} asks for `results`, so it needs a shape "
                 "function: @maxjax.kernel(name, shape=...)"
             )
-        returned = self.call(shape)
+        shapes = self.shapes()
+        for i, (t, s) in enumerate(zip(types, shapes, strict=False)):
+            if any(isinstance(n, jax.Array) for n in s):
+                raise LoweringError(
+                    f"the sizes {' and '.join(map(repr, new))} that kernel {self.kernel} gives "
+                    "depend on values, so they are not known before the graph runs. A model of the "
+                    "graph computes them; one program, as in an artifact, needs bounds={...}"
+                )
+            wrong = self.run.agree(t, s)
+            if wrong:
+                raise LoweringError(
+                    f"the shape function of kernel {self.kernel} gave {wrong} for result {i}"
+                )
+
+    def shapes(self) -> list[tuple[Any, ...]]:
+        """What the shape function gives: a shape for each result."""
+        assert self.kernel.shape is not None
+        returned = self.call(self.kernel.shape)
         if not isinstance(returned, (tuple, list)):
             raise LoweringError(
                 f"the shape function of kernel {self.kernel} gave {returned!r:.60}, where a tuple "
                 "is expected"
             )
         shapes = _shapes(returned)
-        if len(shapes) != count:
+        if len(shapes) != self.count:
             raise LoweringError(
                 f"the shape function of kernel {self.kernel} gave {_count(len(shapes), 'shape')} "
-                f"for {_count(count, 'result')}"
+                f"for {_count(self.count, 'result')}"
             )
-        for i, (t, s) in enumerate(zip(types[:count], shapes, strict=True)):
-            wrong = self.run.agree(t, s)
-            if wrong:
-                raise LoweringError(
-                    f"the shape function of kernel {self.kernel} gave {wrong} for result {i}"
-                )
+        return shapes
 
     def checked(self, who: str, declared: Type, array: Any) -> jax.Array:
         """``array``, if it is one of the declared type."""
@@ -276,7 +364,8 @@ def custom(
         device: Where it runs.
         values: Tensors.
         out_types: The results' types. A dimension's name that no operand has stands for the size
-            that the kernel returns; it must not depend on the values of an array.
+            that the kernel returns; it must not depend on the values of an array, unless the kernel
+            asks for ``results`` and its shape function computes it.
         parameters: What it is given by keyword, fixed when the graph is compiled.
 
     Returns:

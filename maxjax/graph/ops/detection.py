@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,14 +15,16 @@ import numpy as np
 from jax import lax
 
 from maxjax.dtype import DType
+from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import Dim, DimLike, StaticDim
-from maxjax.graph.op import Op, SizeError, refused
+from maxjax.graph.op import Counted, Op, refused
+from maxjax.graph.ops._index import known_dims, known_size
 from maxjax.graph.ops._operands import int_of, same_device, shape_of, tensor
 from maxjax.graph.ops._unary import wide_dtype
 from maxjax.graph.ops._window import holds
 from maxjax.graph.ops.cast import convert
 from maxjax.graph.shape import Shape
-from maxjax.graph.type import TensorType
+from maxjax.graph.type import TensorType, Type
 from maxjax.graph.value import TensorValue, TensorValueLike
 
 __all__ = ["non_maximum_suppression", "roi_align"]
@@ -203,29 +205,39 @@ class NonMaximumSuppression(Op):
         return TensorType._of(DType.int64, shape, same_device(boxes, scores))
 
     def at(self, dims: Mapping[str, Any]) -> Op:
-        for parameter in self.out_dim.parameters:
-            if parameter.name not in dims:
-                raise SizeError(
-                    f"how many boxes are left, {self.out_dim}, depends on data, as no input has "
-                    f"{parameter.name!r}: give out_dim as a number, or a dimension of an input, "
-                    "to get as many rows, zeros where there are fewer boxes"
-                )
-        return super().at(dims)
+        return NonMaximumSuppression(*known_dims((self.out_dim,), dims))
 
-    def lower(
-        self,
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        return (self.out_dim,)
+
+    def counted(
+        self, known: Container[str], types: Sequence[Type], kernel: Callable[[str], Any]
+    ) -> Counted | None:
+        # The boxes are chosen once: all there might be, of which the rest takes the first.
+        if super().counted(known, types, kernel) is None:
+            return None
+        names = tuple(p.name for p in self.out_dim.parameters)
+        return Counted(names, _AllBoxes(), _FirstBoxes(self.out_dim))
+
+    def lower(self, *operands: jax.Array) -> jax.Array:
+        return self.chosen(known_size(self.out_dim), *operands)[0]
+
+    @staticmethod
+    def chosen(
+        rows: Any,
         boxes: jax.Array,
         scores: jax.Array,
         most: jax.Array,
         overlap: jax.Array,
         least: jax.Array,
-    ) -> jax.Array:
+    ) -> tuple[jax.Array, jax.Array]:
+        """The chosen boxes as that many rows, and how many there are."""
         for a, b, problem in _wants(boxes.shape, scores.shape):
             holds(lambda a=a, b=b: a == b, problem)
-        rows: Any = self.out_dim
         batch, classes, n = scores.shape
         if _is_empty((*scores.shape, rows)):
-            return jnp.zeros((rows, 3), jnp.int64)
+            return jnp.zeros((rows, 3), jnp.int64), jnp.zeros((), jnp.int64)
         wide = _wide(boxes, scores, overlap, least)
         boxes, scores, overlap, least = (a.astype(wide) for a in (boxes, scores, overlap, least))
         limit = convert(most, DType.int64)
@@ -240,7 +252,43 @@ class NonMaximumSuppression(Op):
         chosen = jnp.reshape(chosen, (batch * classes * n,))
         places = jnp.cumsum(chosen, dtype=jnp.int64) - 1
         places = jnp.where(chosen, places, jnp.asarray(rows, jnp.int64))
-        return jnp.zeros((rows, 3), jnp.int64).at[places].set(found, mode="drop")
+        result = jnp.zeros((rows, 3), jnp.int64).at[places].set(found, mode="drop")
+        return result, jnp.sum(chosen, dtype=jnp.int64)
+
+
+class _AllBoxes(Op, abstract=True):
+    """How many boxes are chosen, and they in the first of as many rows as there are scores."""
+
+    mnemonic = NonMaximumSuppression.mnemonic
+
+    def infer(self, boxes: TensorType, scores: TensorType, *limits: TensorType) -> Any:
+        rows = functools.reduce(lambda a, b: a * b, scores.shape)
+        return (
+            TensorType._of(DType.int64, Shape([]), DeviceRef.CPU()),
+            TensorType._of(DType.int64, Shape([rows, StaticDim(3)]), same_device(boxes, scores)),
+        )
+
+    def lower(self, boxes: jax.Array, scores: jax.Array, *limits: jax.Array) -> Any:
+        rows = math.prod(scores.shape)
+        found, count = NonMaximumSuppression.chosen(rows, boxes, scores, *limits)
+        return count, found
+
+
+class _FirstBoxes(Op, abstract=True):
+    """The first ``out_dim`` rows; zeros where there are fewer."""
+
+    mnemonic = NonMaximumSuppression.mnemonic
+    out_dim: Dim
+
+    def infer(self, rows: TensorType) -> TensorType:
+        return TensorType._of(rows.dtype, Shape([self.out_dim, StaticDim(3)]), rows.device)
+
+    def lower(self, rows: jax.Array) -> jax.Array:
+        count: Any = self.out_dim
+        if _is_empty(rows.shape):
+            return jnp.zeros((count, 3), jnp.int64)
+        places = lax.iota(jnp.int64, count)
+        return jnp.take(rows, places, axis=0, mode="fill", fill_value=0)
 
 
 def _suppress(
@@ -384,9 +432,8 @@ def non_maximum_suppression(
         iou_threshold: The overlap above which a box is left out, a scalar.
         score_threshold: A box is left out unless its score is above this, a scalar.
         out_dim: How many rows the result has. A name that no input has stands for as many as
-            there are boxes left, which a compiled program cannot have: it is an error when the
-            model is loaded. With a number or a dimension of an input what is too many is cut off,
-            what is missing is filled with zeros.
+            there are boxes left. With a number or a dimension of an input what is too many is cut
+            off, what is missing is filled with zeros.
 
     Returns:
         An ``int64`` tensor of shape ``(out_dim, 3)``: the index of the image, the class and the
@@ -394,8 +441,7 @@ def non_maximum_suppression(
 
     Raises:
         TypeError: If an operand is no graph value.
-        ValueError: If ranks, sizes or dtypes do not fit; when it runs, if ``out_dim`` is a name
-            that no input has.
+        ValueError: If ranks, sizes or dtypes do not fit.
 
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops

@@ -12,6 +12,7 @@ import numpy as np
 
 from maxjax.graph.dim import Dim, DimLike, StaticDim
 from maxjax.graph.op import Op, SizeError, refused
+from maxjax.graph.ops._index import known_dims, known_size
 from maxjax.graph.ops._operands import (
     axis_of,
     int_of,
@@ -154,14 +155,24 @@ class RepeatInterleave(Op):
         return TensorType._of(x.dtype, with_dim(x.shape, self.axis, dim * n), x.device)
 
     def at(self, dims: Mapping[str, Any]) -> Op:
-        if self.out_dim is not None:
-            for parameter in self.out_dim.parameters:
-                if parameter.name not in dims:
-                    raise SizeError(
-                        f"the size {self.out_dim} of the result depends on data, as no input has "
-                        f"{parameter.name!r}: give out_dim as a number or a dimension of an input"
-                    )
-        return super().at(dims)
+        if self.out_dim is None:
+            return super().at(dims)
+        return RepeatInterleave(self.axis, out_dim=known_dims((self.out_dim,), dims)[0])
+
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        return () if self.out_dim is None else (self.out_dim,)
+
+    def count(self, x: jax.Array, counts: jax.Array) -> tuple[jax.Array, ...]:
+        return (jnp.sum(self._counts(x, counts), dtype=jnp.int64),)
+
+    def _counts(self, x: jax.Array, counts: jax.Array) -> jax.Array:
+        """How often each element is repeated."""
+        size = x.shape[self.axis]
+        if counts.ndim and counts.shape[0] != size and counts.shape[0] != 1:
+            raise SizeError(f"there are {counts.shape[0]} repeats for {size} elements")
+        counts = jnp.maximum(counts.astype(jnp.int64), jnp.int64(0))
+        return jnp.broadcast_to(counts, (size,))
 
     def lower(self, x: jax.Array, counts: jax.Array | None = None) -> jax.Array:
         axis, size = self.axis, x.shape[self.axis]
@@ -170,17 +181,13 @@ class RepeatInterleave(Op):
             spread = (*x.shape[: axis + 1], n, *x.shape[axis + 1 :])
             shape = (*x.shape[:axis], size * n, *x.shape[axis + 1 :])
             return jnp.reshape(jnp.broadcast_to(jnp.expand_dims(x, axis + 1), spread), shape)
-        if counts.ndim and counts.shape[0] != size and counts.shape[0] != 1:
-            raise SizeError(f"there are {counts.shape[0]} repeats for {size} elements")
-        out_dim: Any = self.out_dim
+        repeats = self._counts(x, counts)
+        out_dim: Any = known_size(self.out_dim)
         if isinstance(size, int) and size == 0:
             if isinstance(out_dim, int) and out_dim == 0:
                 return x
             raise SizeError(f"there is no element to repeat, so the result cannot have {out_dim}")
-        counts = jnp.maximum(counts.astype(jnp.int64), jnp.int64(0))
-        if not counts.ndim or counts.shape[0] != size:
-            counts = jnp.broadcast_to(counts, (size,))
-        return jnp.repeat(x, counts, axis, total_repeat_length=out_dim)
+        return jnp.repeat(x, repeats, axis, total_repeat_length=out_dim)
 
 
 def _check_counts(counts: TensorType, dim: Dim, axis: int) -> None:
@@ -275,14 +282,14 @@ def repeat_interleave(
         repeats: How often, from 1 up; or a tensor of integers, of shape ``()``, ``(1,)`` or
             ``(x.shape[axis],)``, with how often each is (0 leaves it out, negative is 0).
         axis: Along which axis; None flattens ``x`` first.
-        out_dim: The size of the result along the axis when ``repeats`` is a tensor. When the
-            numbers add up to more the rest is cut off, when to less the last element is repeated.
+        out_dim: The size of the result along the axis when ``repeats`` is a tensor. A new name is
+            what the numbers add up to. Of a number, or a dimension of an input, what is more is
+            cut off, and where it is less the last element is repeated.
 
     Raises:
         TypeError: If ``x`` is not a graph value, or ``repeats`` neither an int nor one.
         ValueError: If there is no such axis, an int is below 1, a tensor of repeats comes without
-            ``out_dim``, is not of integers or not as long as the dimension; when it runs, if
-            ``out_dim`` is a name that no input has.
+            ``out_dim``, is not of integers or not as long as the dimension.
 
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops

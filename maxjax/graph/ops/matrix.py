@@ -13,8 +13,8 @@ from jax import lax
 
 from maxjax.dtype import DType
 from maxjax.graph.dim import Dim, DimLike, StaticDim
-from maxjax.graph.op import Op, SizeError, refused
-from maxjax.graph.ops._index import known_dims
+from maxjax.graph.op import Op, refused
+from maxjax.graph.ops._index import known_dims, known_size
 from maxjax.graph.ops._operands import int_of, tensor
 from maxjax.graph.ops._window import int64
 from maxjax.graph.ops.cast import convert
@@ -75,14 +75,15 @@ class Nonzero(Op):
     def at(self, dims: Mapping[str, Any]) -> Op:
         return Nonzero(*known_dims((self.out_dim,), dims))
 
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        return (self.out_dim,)
+
+    def count(self, x: jax.Array) -> tuple[jax.Array, ...]:
+        return (jnp.sum(convert(x, DType.bool), dtype=jnp.int64),)
+
     def lower(self, x: jax.Array) -> jax.Array:
-        count: Any = self.out_dim
-        if isinstance(count, Dim):
-            raise SizeError(
-                f"the size {count} depends on the operand's values, so it is not known before the "
-                "graph runs; give an out_dim that is: a number, or a dimension of an input, at "
-                "least as large"
-            )
+        count: Any = known_size(self.out_dim)
         size = math.prod(x.shape)
         chosen = convert(jnp.reshape(x, (size,)), DType.bool)
         rank = lax.cumsum(lax.convert_element_type(chosen, jnp.int64)) - 1
@@ -141,10 +142,11 @@ def band_part(
 def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
     """The coordinates of the elements of ``x`` that are not 0, in row-major order.
 
-    How many there are depends on the values, and the sizes of a compiled program do not: a graph
-    with a new name as ``out_dim`` can be built, not run. With an ``out_dim`` that is known before
-    the graph runs there are that many rows: what is too many is cut off, and the rows that are
-    missing hold ``x.shape``, one past the end of each axis, which the scatters drop.
+    How many there are depends on the values. With a new name as ``out_dim`` there are as many rows:
+    a model counts them and goes on with a program for that size; see ``docs/data-dependent.md``.
+    With an ``out_dim`` that is known before the graph runs there are that many rows: what is too
+    many is cut off, and the rows that are missing hold ``x.shape``, one past the end of each axis,
+    which the scatters drop.
 
     Args:
         x: A tensor of rank R >= 1. NaN is not 0.
@@ -155,8 +157,8 @@ def nonzero(x: TensorValueLike, out_dim: DimLike) -> TensorValue:
 
     Raises:
         TypeError: If ``x`` is not a graph value, or ``out_dim`` not a dim or negative.
-        ValueError: If ``x`` is a scalar; and when the graph is compiled, if ``out_dim`` is not
-            known by then.
+        ValueError: If ``x`` is a scalar; and when the graph is loaded, if ``out_dim`` is a new name
+            inside a branch or loop.
 
     >>> from maxjax.dtype import DType
     >>> from maxjax.graph import DeviceRef, Graph, TensorType, ops

@@ -18,7 +18,8 @@ from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import Dim, DimLike, StaticDim
 from maxjax.graph.dtype_promotion import weak_dtype
 from maxjax.graph.op import Op, SizeError, refused
-from maxjax.graph.ops._index import is_value, known_dims
+from maxjax.graph.ops._index import is_value, known_dims, known_size
+from maxjax.graph.ops._window import int64
 from maxjax.graph.ops.cast import convert
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import TensorType
@@ -65,16 +66,31 @@ class Range(Op):
         return Range(start, stop, step, size, self.dtype, self.device)
 
     def lower(self, *values: jax.Array) -> jax.Array:
-        remaining = iter(values)
-        start, _, step = [next(remaining) if is_value(b) else b for b in self.bounds]
+        start, _, step = self._with(values)
         if not values:
             return self._numbers(start, step, self._checked_count())
-        if isinstance(self.out_dim, Dim):
-            raise SizeError(
-                f"the size {self.out_dim} depends on a value, so it is not known before the graph "
-                "runs; give an out_dim that is: a number, or a dimension of an input"
-            )
-        return self._numbers(start, step, self.out_dim)
+        return self._numbers(start, step, known_size(self.out_dim))
+
+    def _with(self, values: tuple[jax.Array, ...]) -> list[Any]:
+        """The bounds, with operands in the places of those that are values."""
+        remaining = iter(values)
+        return [next(remaining) if is_value(b) else b for b in self.bounds]
+
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        return (self.out_dim,) if any(is_value(b) for b in self.bounds) else ()
+
+    def count(self, *values: jax.Array) -> tuple[jax.Array, ...]:
+        bounds = self._with(values)
+        start, stop, step = [_scalar(b, DType.float64) for b in bounds]
+        near = jnp.ceil((stop - start) / step)
+        # NaN is not below anything. What does not fit is refused, whatever it was rounded to.
+        fits = (near < 2.0**53) & (step != 0)
+        if any(isinstance(b, float) or jnp.issubdtype(_dtype(b), jnp.floating) for b in bounds):
+            count = jnp.maximum(near, jnp.zeros((), near.dtype))
+        else:
+            count = _exact_count(*[int64(b) for b in bounds])
+        return (jnp.where(fits, lax.convert_element_type(count, jnp.int64), int64(-1)),)
 
     def _checked_count(self) -> Any:
         """The number of elements between bounds that are known."""
@@ -135,6 +151,19 @@ def _count(start: Any, stop: Any, step: Any) -> Any:
     return max(0, count) if isinstance(count, int) else count
 
 
+def _exact_count(start: jax.Array, stop: jax.Array, step: jax.Array) -> jax.Array:
+    """How many integers there are; what is no int64 in between is no matter."""
+    low, high = jnp.where(step > 0, start, stop), jnp.where(step > 0, stop, start)
+    distance = high.astype(jnp.uint64) - low.astype(jnp.uint64)
+    stride = jnp.maximum(jnp.where(step > 0, step, -step).astype(jnp.uint64), jnp.uint64(1))
+    count = (distance - jnp.uint64(1)) // stride + jnp.uint64(1)
+    return jnp.where(high > low, count, jnp.uint64(0))
+
+
+def _dtype(bound: Any) -> Any:
+    return bound.dtype if isinstance(bound, jax.Array) else np.int64
+
+
 def _scalar(number: Any, dtype: DType) -> jax.Array:
     if isinstance(number, (int, float)):
         return jnp.asarray(np.asarray(number).astype(dtype.np))
@@ -188,8 +217,8 @@ def range(
         stop: Where to end, itself not included; likewise.
         step: The difference between neighbours, negative to go down; likewise.
         out_dim: The number of elements, as a number, a dim or a new name. Left out it follows
-            from the bounds; bounds that are tensors need it, and it decides: it must be known
-            before the graph runs, and then ``stop`` is not looked at.
+            from the bounds; bounds that are tensors need it. A new name is as many as the bounds
+            say when the graph runs. What is known before decides, and ``stop`` is not looked at.
         dtype: The element type. Integers wrap around only for bounds that are tensors.
         device: Where the result lives.
 

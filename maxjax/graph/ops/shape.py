@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from maxjax.graph.dim import Dim, DimLike, StaticDim
-from maxjax.graph.op import Op, refused
+from maxjax.graph.op import Counted, Op, refused
+from maxjax.graph.ops._index import known_dims, known_size
 from maxjax.graph.ops._operands import axis_of, not_negative, shape_of, tensor
+from maxjax.graph.ops._window import int64
 from maxjax.graph.shape import Shape, ShapeLike
-from maxjax.graph.type import TensorType
+from maxjax.graph.type import TensorType, Type
 from maxjax.graph.value import StrongTensorValueLike, TensorValue, TensorValueLike
 
 __all__ = [
@@ -171,8 +174,32 @@ class BroadcastTo(Op):
             _check_shape_operand(shape, len(new))
         return TensorType._of(x.dtype, new, x.device)
 
+    def at(self, dims: Mapping[str, Any]) -> Op:
+        # A name without a size stays: the operand has it.
+        sizes: Any = known_dims(self.shape, dims)
+        return BroadcastTo(sizes)
+
+    def counted(
+        self, known: Container[str], types: Sequence[Type], kernel: Callable[[str], Any]
+    ) -> Counted | None:
+        # Without an operand to say so, no size is new.
+        return super().counted(known, types, kernel) if len(types) == 2 else None
+
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        return tuple(self.shape)
+
+    def count(self, x: jax.Array, shape: jax.Array) -> tuple[jax.Array, ...]:
+        return tuple(int64(shape[i]) for i in range(shape.shape[0]))
+
     def lower(self, x: jax.Array, shape: jax.Array | None = None) -> jax.Array:
-        return jnp.broadcast_to(x, self.shape)
+        # Without that operand a name without a size is a mistake, of which `evaluate` tells.
+        size = known_size if shape is not None else _evaluated
+        return jnp.broadcast_to(x, tuple(map(size, self.shape)))
+
+
+def _evaluated(size: Any) -> Any:
+    return size.evaluate({}) if isinstance(size, Dim) else size
 
 
 def _check_shape_operand(shape: TensorType, rank: int) -> None:
@@ -327,7 +354,8 @@ def broadcast_to(
     Args:
         x: A tensor whose dims, from the last backwards, are 1 or those of ``shape``.
         shape: The new dims, or a vector of integers, shape ``(R,)``, that holds them.
-        out_dims: The dims that ``shape`` stands for when it is a tensor; they decide.
+        out_dims: The dims that ``shape`` stands for when it is a tensor. New names have the sizes
+            in it; for dims that are known before the graph runs it is not looked at.
 
     Raises:
         TypeError: If ``x`` is not a graph value or ``shape`` not dims.

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from maxjax.graph.op import Op
-from maxjax.graph.ops._index import known_dims, parse_index, result_dims
+from maxjax.graph.op import Count, Counted, Op
+from maxjax.graph.ops._index import is_value, known_dims, parse_index, result_dims
 from maxjax.graph.ops._operands import tensor
-from maxjax.graph.ops._window import select
+from maxjax.graph.ops._window import counts, select
 from maxjax.graph.shape import Shape
-from maxjax.graph.type import TensorType
+from maxjax.graph.type import TensorType, Type
 from maxjax.graph.value import TensorValue
 
 __all__ = ["slice_tensor"]
@@ -39,6 +40,46 @@ class SliceTensor(Op):
     def lower(self, x: jax.Array, *values: jax.Array) -> jax.Array:
         return select(self.index, self.out_dims, x.shape, values).read(x)
 
+    def counted(
+        self, known: Container[str], types: Sequence[Type], kernel: Callable[[str], Any]
+    ) -> Counted | None:
+        counted = super().counted(known, types, kernel)
+        if counted is None:
+            return None
+        assert isinstance(counted.first, Count)
+        places = tuple(self._by_value[p] for p in counted.first.places)
+        rest = _CountedSlice(self.index, self.out_dims, places)
+        return dataclasses.replace(counted, rest=rest)
+
+    @property
+    def _by_value(self) -> tuple[int, ...]:
+        """The slices whose bounds are values."""
+        return tuple(
+            i for i, e in enumerate(self.index) if type(e) is tuple and any(map(is_value, e))
+        )
+
+    @property
+    def new_dims(self) -> tuple[Any, ...]:
+        return tuple(self.out_dims[i] for i in self._by_value)
+
+    def count(self, x: jax.Array, *values: jax.Array) -> tuple[jax.Array, ...]:
+        found = counts(self.index, x.shape, values)
+        return tuple(found[i] for i in self._by_value)
+
+
+class _CountedSlice(SliceTensor, abstract=True):
+    """A slice some of whose sizes were counted: those of the entries in ``places``, or larger."""
+
+    places: tuple[int, ...] = ()
+
+    def at(self, dims: Mapping[str, Any]) -> Op:
+        known = super().at(dims)
+        assert isinstance(known, SliceTensor)
+        return _CountedSlice(known.index, known.out_dims, self.places)
+
+    def lower(self, x: jax.Array, *values: jax.Array) -> jax.Array:
+        return select(self.index, self.out_dims, x.shape, values, self.places).read(x)
+
 
 def slice_tensor(x: TensorValue, indices: Any) -> TensorValue:
     """A part of a tensor; ``x[i, j]`` is ``slice_tensor(x, [i, j])``.
@@ -53,8 +94,9 @@ def slice_tensor(x: TensorValue, indices: Any) -> TensorValue:
       axis of 4, and for a symbolic one when its size turns out to be below 10;
     - a pair ``(slice, out_dim)``, where ``out_dim`` is the number of elements: a number, a dim or a
       new name. Here the slice is Python's (it is cut to the axis, and steps may be negative), and
-      bounds and step may be scalar integer tensors. Then ``out_dim`` decides the size and must be
-      known before the graph runs; the window is moved into the axis where it is not inside;
+      bounds and step may be scalar integer tensors. Then a new name is as many elements as there
+      are; a size that is known before the graph runs decides, and the window is moved into the
+      axis where it is not inside;
     - ``None``: a new axis of size 1;
     - ``...``: as many whole axes as are left. So are the axes after the last index.
 

@@ -271,12 +271,19 @@ def test_symbolic_export_of_boxes(run_symbolic):
     np.testing.assert_array_equal(got, want)
 
 
-def test_how_many_are_left_is_no_size_of_a_compiled_program(run):
-    with pytest.raises(
-        ValueError,
-        match=r"how many boxes are left, num_selected, depends on data.*give out_dim as a number",
-    ):
-        run(suppressed(5, 0.5, 0.0, "num_selected"), BOXES, SCORES)
+@pytest.mark.parametrize(("most", "least"), [(5, 0.0), (1, 0.0), (5, 2.0), (0, 0.0), (5, 0.9)])
+def test_as_many_as_are_left(run, most, least):
+    (got,) = run(suppressed(most, 0.5, least, "num_selected"), BOXES, SCORES)
+    want = chosen(BOXES, SCORES, most, 0.5, least)
+    np.testing.assert_array_equal(got, np.reshape(want, (-1, 3)))
+
+
+def test_one_program_needs_the_number_of_boxes(run_symbolic):
+    with pytest.raises(ValueError, match=r"size num_selected depends on values, .*bounds="):
+        run_symbolic(
+            suppressed(5, 0.5, 0.0, "num_selected"),
+            BOXES, SCORES, dims=[["n", "b", 4], ["n", "k", "b"]],
+        )  # fmt: skip
 
 
 # ---------------------------------------------------------------- refused

@@ -257,7 +257,26 @@ def test_nothing_is_repeated_to_nothing_only(run):
         run(build(3), *arrays, dims=dims)
 
 
-def test_a_size_that_depends_on_data_is_refused_when_compiled(run):
+@pytest.mark.parametrize(
+    "counts", [[1, 2, 3], [0, 0, 0], [0, -4, 1], [5, 0, 0], [2], np.int64(3), np.int32([0])]
+)
+def test_the_size_is_what_the_numbers_add_up_to(run, counts):
+    x, counts = values(3, 2), np.asarray(counts)
+    (got,) = run(lambda x, c: ops.repeat_interleave(x, c, axis=0, out_dim="total"), x, counts)
+    np.testing.assert_array_equal(got, np.repeat(x, np.maximum(counts, 0), axis=0))
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_the_size_of_a_symbolic_axis_repeated_by_numbers(run, n):
+    x, counts = values(2, n), np.arange(n)
+    (got,) = run(
+        lambda x, c: ops.repeat_interleave(x, c, axis=1, out_dim="total"),
+        x, counts, dims=[[2, "n"], ["n"]],
+    )  # fmt: skip
+    np.testing.assert_array_equal(got, np.repeat(x, counts, axis=1))
+
+
+def test_one_program_needs_a_size(run_symbolic):
     def build(x, c):
         out = ops.repeat_interleave(x, c, axis=0, out_dim="total")
         assert out.shape == ["total", 2]
@@ -265,11 +284,11 @@ def test_a_size_that_depends_on_data_is_refused_when_compiled(run):
 
     with pytest.raises(
         ValueError,
-        match=r"repeat_interleave: the size total of the result depends on data, as no input has "
-        r"'total': give out_dim as a number or a dimension of an input \(given f32\[3, 2\], "
-        r"si64\[3\]\)\n  at .*test_extend.py:\d+ in build",
+        match=r"repeat_interleave: the size total depends on values, .*a number or a dimension of "
+        r"an input as out_dim, or bounds=\{...\} \(given f32\[n, 2\], si64\[n\]\)\n  at .*"
+        r"test_extend.py:\d+ in build",
     ):
-        run(build, values(3, 2), np.int64([1, 2, 3]))
+        run_symbolic(build, values(3, 2), np.int64([1, 2, 3]), dims=[["n", 2], ["n"]])
 
 
 def test_as_many_numbers_as_elements(run, g):

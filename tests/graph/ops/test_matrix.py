@@ -112,8 +112,11 @@ def test_rows_that_are_missing_are_dropped_by_scatters(run):
     assert got.tolist() == [[0, -1, 0], [-1, 0, -1]]
 
 
-def test_a_number_of_rows_that_depends_on_values_builds_and_does_not_compile(run):
-    x = np.ones((2, 3), np.float32)
+@pytest.mark.parametrize("dtype", [np.bool_, np.int8, np.float32])
+@pytest.mark.parametrize("count", [0, 1, 6])
+def test_a_number_of_rows_that_depends_on_values(run, count, dtype):
+    x = np.zeros((2, 3), dtype)
+    x.flat[:count] = 1
     shapes = []
 
     def build(x):
@@ -121,9 +124,17 @@ def test_a_number_of_rows_that_depends_on_values_builds_and_does_not_compile(run
         shapes.append(rows.shape)
         return rows
 
-    with pytest.raises(ValueError, match=r"nonzero: the size found depends on the operand's valu"):
-        run(build, x)
+    (got,) = run(build, x)
+    np.testing.assert_array_equal(got, np.argwhere(x))
+    assert got.dtype == np.int64
     assert shapes == [["found", 2]]
+
+
+def test_one_program_needs_a_number_of_rows(run, run_symbolic):
+    x = np.ones((2, 3), np.float32)
+    text = r"(?s)nonzero: the size found depends on values, .*bounds=.*\(given f32.*test_matrix.py"
+    with pytest.raises(ValueError, match=text):
+        run_symbolic(lambda x: ops.nonzero(x, "found"), x, dims=[["n", 3]])
     with pytest.raises(ValueError, match=r"out_dim .* has no size"):
         run(lambda x: ops.nonzero(x, Dim("found") * 2), x)
 

@@ -139,13 +139,55 @@ def test_bounds_by_value(run):
     assert d.tolist() == [0, 2, 4]  # out_dim decides, not stop
 
 
-def test_a_size_that_depends_on_a_value_is_refused_before_it_runs(run):
+@pytest.mark.parametrize(
+    ("start", "stop", "step"),
+    [
+        (0, 4, 1), (0, 0, 1), (5, 0, 1), (5, 0, -1), (5, 0, -2), (-3, 4, 3), (0, 6, 3), (0, 1, 5),
+        (2**62, 2**62 + 5, 2), (-(2**63), 2**63 - 1, 2**62),
+    ],
+)  # fmt: skip
+def test_as_many_as_there_are_between_values(run, start, stop, step):
+    got = run(
+        lambda a, b, s: [
+            arange(a, b, s, out_dim="p"), arange(start, b, step, out_dim="q")
+        ],
+        *map(np.int64, (start, stop, step)),
+    )  # fmt: skip
+    want = np.arange(start, stop, step)
+    np.testing.assert_array_equal(got[0], want)
+    np.testing.assert_array_equal(got[1], want)
+
+
+@pytest.mark.parametrize(
+    ("start", "stop", "step"), [(0, 1, 0.25), (0.5, 2, 0.5), (1, 0, -0.3), (0, 1, 5)]
+)
+def test_as_many_as_there_are_between_floats(run, start, stop, step):
+    (got,) = run(
+        lambda *v: arange(*v, out_dim="p", dtype="float32"),
+        *[np.float32(v) for v in (start, stop, step)],
+    )
+    np.testing.assert_allclose(got, np.arange(start, stop, step, np.float32), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("stop", "step"), [(4.0, 0.0), (np.nan, 1.0), (np.inf, 1.0), (1e30, 1.0)])
+def test_values_between_which_there_is_no_number_of_steps(run, stop, step):
+    def build(b, s):
+        return arange(0, b, s, out_dim="p", dtype="float64")
+
+    message = r"range: its operands' values allow no size 'p' .*\(given f64\[\], f64\[\]\)\n  at .*"
+    with pytest.raises(ValueError, match=message):
+        run(build, np.float64(stop), np.float64(step))
+
+
+def test_one_program_needs_the_number_of_elements(run_symbolic):
     message = (
-        r"(?s)range: the size upto depends on a value.*a number, or a dimension of an input "
-        r"\(given si64\[\]\)\n  at .*test_range"
+        r"(?s)range: the size upto depends on values, .*a number or a dimension of an input as "
+        r"out_dim.*\(given si64\[\]\)\n  at .*test_range"
     )
     with pytest.raises(ValueError, match=message):
-        run(lambda k: arange(0, k, out_dim="upto"), np.int64(4))
+        run_symbolic(
+            lambda k, x: arange(0, k, out_dim="upto"), np.int64(4), np.zeros(2), dims=[[], ["n"]]
+        )
 
 
 def test_what_only_the_sizes_bring_beyond_the_dtype_is_refused(run):

@@ -243,13 +243,42 @@ def test_a_window_by_value_is_moved_into_the_axis(run):
         run(lambda x, k: x[(slice(k, None, 3), 3),], x, np.int64(0))
 
 
-def test_a_size_that_depends_on_a_value_is_refused_before_it_runs(run):
-    message = (
-        r"(?s)slice_tensor: the size rest of dimension 0 of the slice depends on a value.*"
-        r"give a size that is.*\n  at .*test_slicing"
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_slices_by_value_are_as_long_as_pythons(n):
+    cuts = [
+        lambda a, b, s: slice(a, b), lambda a, b, s: slice(a, None),
+        lambda a, b, s: slice(None, b),
+        lambda a, b, s: slice(a, b, s), lambda a, b, s: slice(None, None, s),
+        lambda a, b, s: slice(a, b, -2), lambda a, b, s: slice(a, 3, s),
+        lambda a, b, s: slice(2, b),
+    ]  # fmt: skip
+    scalar = TensorType(DType.int64, [], CPU)
+    with Graph("g", input_types=[f32("n", 2), scalar, scalar, scalar]) as g:
+        x, *bounds = (v.tensor for v in g.inputs)
+        g.output(*[x[(cut(*bounds), f"d{i}"), 1] for i, cut in enumerate(cuts)])
+    model = InferenceSession().load(g)
+    x = values(n, 2)
+    for a in (-7, -2, 0, 1, 4, 9):
+        for b, s in [(-9, 1), (-1, -1), (0, 3), (3, -2), (8, 2)]:
+            got = model(x, *map(np.int64, (a, b, s)))
+            for cut, result in zip(cuts, got, strict=True):
+                np.testing.assert_array_equal(result.to_numpy(), x[cut(a, b, s), 1])
+
+
+def test_a_size_that_depends_on_a_value(run, run_symbolic):
+    with pytest.raises(ValueError, match="slice_tensor: its operands' values allow no size 'p'"):
+        run(lambda x, k: x[(slice(None, None, k), "p"),], values(5), np.int64(0))
+    (got,) = run(
+        lambda x, k: x[(slice(k, None), "p"), (slice(k, None), "p")], values(4, 4), np.int64(1)
     )
+    np.testing.assert_array_equal(got, values(4, 4)[1:, 1:])
+    with pytest.raises(ValueError, match="dimension 'p' has two sizes: 3 from slice_tensor, and 2"):
+        run(lambda x, k: x[(slice(k, None), "p"), (slice(k, 3), "p")], values(4, 4), np.int64(1))
+    message = r"(?s)slice_tensor: the size rest depends on values.*bounds=.*\n  at .*test_slicing"
     with pytest.raises(ValueError, match=message):
-        run(lambda x, k: x[(slice(k, None), "rest"),], values(5), np.int64(1))
+        run_symbolic(
+            lambda x, k: x[(slice(k, None), "rest"),], values(5), np.int64(1), dims=[["n"], []]
+        )
     # A name that an input has is known.
     (got, _) = run(
         lambda x, k, y: [x[(slice(k, None), "m"),], y], values(5), np.int64(1), values(3),
