@@ -17,6 +17,7 @@ from typing import Any
 
 import click
 
+from maxjax._cli_run_script import RunCommand
 from maxjax._cli_text import Misused, byte_text, counted, one_line, shown
 
 __all__ = ["bench", "export", "inspect", "run", "verify"]
@@ -204,6 +205,7 @@ def inspect(file: str, every: bool, as_json: bool, quiet: bool) -> None:
   maxjax run model.maxjax --input input1=mask.npy --input input0=4x128xf32
   maxjax run model.maxjax --input batchx128xf32 --dim batch=8 --out results
   maxjax run model.maxjax --input x.npy --out results.npz
+  maxjax run script.py --its own arguments
 """,
     _FILE,
     _INPUT,
@@ -215,6 +217,7 @@ def inspect(file: str, every: bool, as_json: bool, quiet: bool) -> None:
     ),
     _SEED,
     _DEVICE,
+    cls=RunCommand,
 )  # fmt: skip
 def run(
     file: str,
@@ -230,6 +233,9 @@ def run(
     """Call an artifact with files or random numbers, and print what it gives.
 
     Buffers that are not given are zeros, and are printed and written as they are afterwards.
+
+    A file whose name ends in .py is a program written for MAX: it runs with maxjax in place of max,
+    and what follows its name is its own.
     """
     from maxjax import _cli_files, _cli_inputs, _cli_run, _cli_stages
 
