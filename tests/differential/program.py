@@ -134,16 +134,16 @@ class Program:
         """Elements of that dtype: few bits, so that arithmetic is exact for a while."""
         rng = self.rng
         if dtype == BOOL:
-            return rng.integers(0, 2, shape).astype(dtype)
+            return np.asarray(rng.integers(0, 2, shape), dtype)
         if dtype in LOOSE:
             array = rng.integers(-16, 17, shape) / 4
             if self.number(0, 4) == 4:
                 special = rng.choice([np.nan, np.inf, -np.inf, -0.0], shape)
                 array = np.where(rng.integers(0, 4, shape) == 0, special, array)
-            return array.astype(dtype)
+            return np.asarray(array, dtype)
         least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
         low, high = (max(-3, least), 6) if self.number(0, 1) == 0 else (least, most)
-        return rng.integers(low, high, shape, dtype, endpoint=True)
+        return np.asarray(rng.integers(low, high, shape, dtype, endpoint=True))
 
     def given(self, array: Array, dims: Sequence[Size] | None = None, name: str = "x") -> Value:
         """A new input with these elements; where the dims are no names, it is rebound to them."""
