@@ -21,6 +21,12 @@ __all__ = ["RunCommand", "run_script"]
 _ARGUMENTS = "maxjax.script"
 
 
+class _Unreadable(click.ClickException):
+    """A program that cannot be read: Python exits with 2 then."""
+
+    exit_code = 2
+
+
 class RunCommand(click.Command):
     """A command whose first argument may be a Python file: then the rest are that program's.
 
@@ -63,9 +69,7 @@ def run_script(path: str, args: Sequence[str]) -> NoReturn:
         with io.open_code(os.path.abspath(path)) as file:
             source = file.read()
     except OSError as e:
-        problem = click.ClickException(f"cannot read {path}: {e.strerror or e}")
-        problem.exit_code = 2  # as Python says it
-        raise problem from None
+        raise _Unreadable(f"cannot read {path}: {e.strerror or e}") from None
     compat.install()
     name = os.path.abspath(path)
     main = types.ModuleType("__main__", None)

@@ -193,7 +193,8 @@ def test_a_file_that_is_not_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["inspect", "run", "bench"])
 def test_a_file_that_is_no_artifact(name: str, model) -> None:
-    assert fails(name, model, code=1).endswith(
+    pathlib.Path("plain.txt").write_text("plain")
+    assert fails(name, "plain.txt", code=1).endswith(
         "no artifact: it does not begin as a zip archive does"
     )
 
