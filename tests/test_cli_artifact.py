@@ -805,7 +805,7 @@ def test_the_page_shows_what_is_printed(tmp_path, monkeypatch) -> None:
 def _without_measures(text: str) -> list[str]:
     """The lines without versions, sizes of files, times, and how JAX writes a program."""
     text = text.partition("\nOps ")[0]
-    text = re.sub(r"[\d.,]+ ?([kM]?B\b|µs|ms|s\b|[kMG]?FLOP(/s)?)", "N", text)
+    text = re.sub(r"[\d.,]+ ?([kMGT]?B\b|µs|ms|s\b|[kMGT]?FLOP(/s)?)", "N", text)
     text = re.sub(r"(median of) [\d,]+", r"\1 N", text)
     text = re.sub(r"\b(maxjax|jaxlib|jax) \d[\w.]*", r"\1 N", text)
     return [" ".join(line.split()) for line in text.splitlines()]

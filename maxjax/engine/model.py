@@ -96,10 +96,12 @@ class Model:
         self._from_host = [
             not i.type.device.is_gpu() for i in self._inputs if not self._target.is_host
         ]
-        self._to_host = [
-            not self._target.is_host and not t.device.is_gpu() for t in signature.outputs
+        self._leaves = [
+            self._target if self._target.is_host or t.device.is_gpu() else CPU()
+            for t in signature.outputs
         ]
-        self._programs = programs(function, self._target.jax, recompile)
+        self._to_host = [not self._target.is_host and d.is_host for d in self._leaves]
+        self._programs = programs(function, self._target, recompile)
         self._buckets = None if buckets is None else Buckets(function, buckets)
         self._weights: tuple[jax.Array, ...] | None = None
         self.reload(weights)
@@ -296,8 +298,8 @@ class Model:
                 for o, moves in zip(outputs, self._to_host, strict=True)
             ]
         return [
-            Buffer.from_numpy(o) if isinstance(o, np.ndarray) else Buffer.from_jax(o)
-            for o in outputs
+            Buffer.from_numpy(o) if isinstance(o, np.ndarray) else Buffer.from_jax(o, device=d)
+            for o, d in zip(outputs, self._leaves, strict=True)
         ]
 
     def execute(self, *args: Any) -> list[Buffer]:

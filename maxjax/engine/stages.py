@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from maxjax.driver import Device
 from maxjax.engine.buckets import Plan, next_size
 from maxjax.engine.inputs import unaliased
 from maxjax.engine.programs import CompileStats, Program, Programs, Recompile, Shapes
@@ -23,12 +24,12 @@ from maxjax.lower.stages import Made, Stage, Stages, stages
 __all__ = ["StagedPrograms", "programs"]
 
 
-def programs(function: Function, device: Any, recompile: Recompile) -> Programs:
+def programs(function: Function, device: Device, recompile: Recompile) -> Programs:
     """The programs of a function: in parts, if it has sizes that depend on values.
 
     Args:
         function: What is compiled.
-        device: The ``jax.Device`` where it runs.
+        device: Where it runs.
         recompile: Whether calls with new sizes may compile, after the first.
 
     Raises:
@@ -37,17 +38,17 @@ def programs(function: Function, device: Any, recompile: Recompile) -> Programs:
     """
     found = stages(function) if isinstance(function, LoweredFunction) else None
     if found is None:
-        return Programs(function, device, recompile)
+        return Programs(function, device.jax, recompile)
     return StagedPrograms(found, device, recompile)
 
 
 class _Part(Programs):
     """The programs of one part, by the shapes of its inputs."""
 
-    def __init__(self, stage: Stage, device: Any, recompile: Recompile) -> None:
-        super().__init__(stage.function, device, recompile)
+    def __init__(self, stage: Stage, device: Device, recompile: Recompile) -> None:
+        super().__init__(stage.function, device.jax, recompile)
         self.stage = stage
-        self.on_host = device.platform == "cpu"
+        self.on_host = device.is_host
         self._plans: dict[Shapes, Plan | None] = {}
 
     @functools.cached_property
@@ -145,12 +146,12 @@ class StagedPrograms(Programs):
 
     Args:
         found: The parts.
-        device: The ``jax.Device`` where they run.
+        device: Where they run.
         recompile: Whether calls with new sizes may compile, after the first.
     """
 
-    def __init__(self, found: Stages, device: Any, recompile: Recompile = "allow") -> None:
-        super().__init__(found.function, device, recompile)
+    def __init__(self, found: Stages, device: Device, recompile: Recompile = "allow") -> None:
+        super().__init__(found.function, device.jax, recompile)
         self._calls = self._misses = 0
         self._graph = found.function.graph
         self._parts = [_Part(s, device, recompile) for s in found.parts]

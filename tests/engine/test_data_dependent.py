@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import maxjax
-from maxjax.driver import Buffer
+from maxjax.driver import Accelerator, Buffer, set_virtual_device_count
 from maxjax.dtype import DType
 from maxjax.engine import InferenceSession
-from maxjax.graph import BufferType, DeviceRef, Graph, TensorType, Weight, ops
+from maxjax.graph import BufferType, DeviceRef, Dim, Graph, TensorType, Weight, ops
 
 REF = DeviceRef.CPU()
 
@@ -75,6 +75,21 @@ def test_one_after_another():
         np.testing.assert_array_equal(got[0], z)
         np.testing.assert_allclose(got[1], [y.sum()], rtol=1e-6)
         np.testing.assert_array_equal(got[2], np.repeat(z, len(z)))
+
+
+def test_names_that_are_known_in_between():
+    """``rest`` is bound by an op of the first part and used in the second, where nothing has it."""
+
+    def build(x):
+        ops.sum(x[(slice(1, None), "rest"),])
+        y = positive(x)
+        return ops.broadcast_to(y[(slice(0, 1), 1),], [Dim("rest")]), y, x
+
+    x = np.float32([3, -1, 2, 5])
+    got = run(build, [f32("n")], x)
+    np.testing.assert_array_equal(got[0], [3, 3, 3])
+    np.testing.assert_array_equal(got[1], [3, 2, 5])
+    np.testing.assert_array_equal(got[2], x)
 
 
 def test_an_input_that_is_an_output_is_not_the_callers_array():
@@ -361,6 +376,22 @@ def test_recompile_and_warmup():
         model(np.ones(5, np.float32))
 
 
+def test_on_an_accelerator():
+    set_virtual_device_count(8)
+    try:
+        gpu = DeviceRef.GPU(0)
+        graph = Graph("g", lambda x: positive(x) * 2, [f32("n", device=gpu)])
+        model = InferenceSession([Accelerator(0)]).load(graph)
+        for found in (0, 1, 3, 5):
+            x = -np.ones(6, np.float32)
+            x[:found] = 1
+            (out,) = model(Buffer.from_numpy(x).to(Accelerator(0)))
+            assert out.device == Accelerator(0)
+            assert out.to_numpy().tolist() == [2] * found
+    finally:
+        set_virtual_device_count(0)
+
+
 # ---------------------------------------------------------------- refused
 
 
@@ -411,10 +442,13 @@ def test_two_ops_that_make_one_size_must_agree():
 
 
 def test_buckets_of_inputs_are_refused():
-    with pytest.raises(ValueError, match="'n'"):
+    with pytest.raises(ValueError, match="cannot be followed while the size of 'n' is unknown"):
         load(positive, f32("n"), buckets={"n": "pow2"})
 
 
 def test_a_mask_as_an_index_says_what_to_do():
-    with pytest.raises(ValueError, match="nonzero"):
+    message = (
+        r"not bool\[n\]; what a mask selects is ops.gather_nd\(x, ops.nonzero\(mask, \"found\"\)\)"
+    )
+    with pytest.raises(ValueError, match=message):
         load(lambda x: x[x > 0], f32("n"))

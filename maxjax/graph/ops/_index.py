@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from maxjax.dtype import DType
 from maxjax.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim, UnboundDimError
 from maxjax.graph.op import SizeError, refused
 from maxjax.graph.type import Type
@@ -266,7 +267,12 @@ def result_dims(
     """
     for type_ in values:
         if not type_.dtype.is_integral() or list(type_.shape) not in ([], [_ONE]):
-            raise ValueError(f"an index that is a value is an integer scalar, not {type_.brief()}")
+            hint = ""
+            if type_.dtype is DType.bool:
+                hint = '; what a mask selects is ops.gather_nd(x, ops.nonzero(mask, "found"))'
+            raise ValueError(
+                f"an index that is a value is an integer scalar, not {type_.brief()}{hint}"
+            )
     dims: list[Dim] = []
     axis = 0
     for i, entry in enumerate(entries):
