@@ -213,19 +213,21 @@ def _not_mirrored(name: str) -> str:
 
 
 def _nearest(name: str) -> str | None:
-    """The mirrored module that a name is most like, if any is like it."""
-    # The part that all names share would make any two of them look alike.
-    known = {other.removeprefix("max."): other for other in _mirrored()}
-    wanted = name.removeprefix("max.")
-    parent, _, last = wanted.rpartition(".")
-    same = [other for other in known if other.rpartition(".")[2] == last]
-    longer = [other for other in known if parent and other.startswith(wanted)]
-    close = (
-        difflib.get_close_matches(wanted, same, n=1, cutoff=0.0)
-        or difflib.get_close_matches(wanted, longer, n=1, cutoff=0.0)
-        or difflib.get_close_matches(wanted, known, n=1)
-    )
-    return known.get(close[0] if close else parent)
+    """The mirrored module that a name is most like, if any is like it; what it is in is mirrored.
+
+    One of the same name elsewhere comes first, then one beside it that is longer by an ending or
+    spelled alike, then what it is in.
+    """
+    parent, _, last = name.rpartition(".")
+    same = [other for other in _mirrored() if other.rpartition(".")[2] == last]
+    beside = {o.rpartition(".")[2]: o for o in _mirrored() if o.rpartition(".")[0] == parent}
+    longer = [other for other in beside if len(last) > 3 and other.startswith(last)]
+    if same:
+        return difflib.get_close_matches(name, same, n=1, cutoff=0.0)[0]
+    for close in (longer, difflib.get_close_matches(last, beside)):
+        if close:
+            return beside[close[0]]
+    return parent if parent in _mirrored() else None
 
 
 _lock = threading.RLock()

@@ -182,6 +182,22 @@ def test_what_builds_runs() -> None:
     assert model(f32(1))[0].dtype is DType.float8_e5m2
 
 
+def test_a_computed_mask_is_not_lost_in_a_softmax() -> None:
+    def masked(scores: Any, place: Any) -> Any:
+        reach = ops.range(0, 4, 1, dtype=DType.int64, device=CPU)
+        visible = ops.unsqueeze(place + 1, 1) >= ops.unsqueeze(reach, 0)
+        chances = ops.softmax(ops.where(visible, scores, ops.constant(-1e9, DType.float32, CPU)))
+        return chances, chances[-1]
+
+    types = [tensor("float32", "n", 4), tensor("int64", "n")]
+    scores, place = f32([1, 2, 3, 4], [4, 3, 2, 1]), np.int64([0, 1])
+    got, last = InferenceSession().load(Graph("masked", masked, types))(scores, place)
+    raised = np.exp(scores) * (place[:, None] + 1 >= np.arange(4))
+    expected = raised / raised.sum(-1, keepdims=True)
+    np.testing.assert_allclose(got.to_numpy(), expected, rtol=1e-6)
+    np.testing.assert_allclose(last.to_numpy(), expected[-1], rtol=1e-6)
+
+
 # ---------------------------------------------------------------- sessions and models
 
 

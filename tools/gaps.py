@@ -46,6 +46,7 @@ MODULES = (
     "experimental.random",
     "experimental.custom",
     "experimental.compilation",
+    "experimental.nn",
 )
 
 _MLIR = "there is no MLIR here"
@@ -62,7 +63,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"LazyRealizationContext\.subgraph_", "its own attributes: the bodies are in subgraph_cache"),
     (r"names\.experimental\.functional", _MANY),
     (r"signatures\.engine\.InferenceSession$", "one more keyword: the folder of compiled programs"),
-    (r"compilation\.as_subgraph$", "as the seed document has it: a key, and prefix as text"),
+    (r"experimental\.\w+\.as_subgraph$", "as the seed document has it: a key, and prefix as text"),
     (r"distributed_ep\.", _POINTERS),
     (r"[Ss]hard|SymmetricPool", _MANY),
     (r"signatures\.engine\.InferenceSession\.load", "more keywords: recompiles, buckets"),
@@ -122,7 +123,8 @@ def parse_signature(text: str) -> list[Parameter] | None:
     for part in _split(text[1 : next(closed) - 1], ","):
         if not part:
             continue
-        declaration, *default = _split(part, " = ")
+        # Without an annotation, no spaces are written.
+        declaration, *default = _split(part, " = " if ":" in part else "=")
         name = declaration.split(":")[0].strip()
         if name.startswith("_"):  # not for users, on either side
             continue

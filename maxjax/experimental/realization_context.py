@@ -230,6 +230,30 @@ class GraphRealizationContext(_Context):
         self.prefix = prefix
         self.subgraph_cache: dict[Any, Any] | None = None
         self._constants: dict[int, tuple[Tensor, RealizationState]] = {}
+        self._weights: dict[str, TensorValue] = {}
+
+    def weight(self, name: str, like: Tensor) -> Tensor:
+        """A tensor that stands for a weight: declared in each graph that uses it, once.
+
+        Args:
+            name: The weight's name.
+            like: A tensor of its type, on its device.
+        """
+        value = make_value(like.type, self.graph.body)
+        state = RealizationState((value,), self)  # pyright: ignore[reportArgumentType]
+        return Tensor._unrealized(state, external=name)
+
+    def add_weight(self, tensor: Tensor) -> TensorValue:
+        """A weight as a value of the graph; below the graph's prefix, it is a placeholder."""
+        name = tensor.external_name
+        assert name is not None
+        value = self._weights.get(name)
+        if value is None:
+            own = bool(self.prefix) and name.startswith(self.prefix)
+            short = name.removeprefix(self.prefix) if own else name
+            value = ops.constant_external(short, tensor.type, is_placeholder=own)
+            self._weights[name] = value
+        return value
 
     def add_source(self, tensor: Tensor) -> RealizationState:
         """A tensor that has values, as constants of the graph."""

@@ -269,7 +269,7 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         """
         if self._state is None:
             raise TypeError("the tensor has values, and is none of a graph; see its buffers")
-        return self._state.values
+        return self._state.values if self._external is None else (self._graph_value(),)
 
     @property
     def local_shards(self) -> tuple[Tensor, ...]:
@@ -336,6 +336,11 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         if state is None:
             (value,) = _context().add_mutable_source(self).values
             return value
+        if self._external is not None:
+            raise TypeError(
+                f"the weight {self._external!r} cannot be written: a compiled module only reads "
+                "its weights; make what is written an argument declared with a BufferLayout"
+            )
         value = self._graph_value()
         if isinstance(value, BufferValue):
             return value
@@ -354,6 +359,8 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         """What it is in the graph being built."""
         self._one("value")
         state = self._state
+        if state is not None and self._external is not None:
+            return self._weight_value(self._external)
         if state is not None:
             graph = CURRENT_GRAPH.get()
             if graph is None or state.ctx.graph is graph:
@@ -364,6 +371,16 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
             self._compute()
         (value,) = _context().add_source(self).values
         return value
+
+    def _weight_value(self, name: str) -> TensorValue:
+        """What the weight it stands for is in the graph being built."""
+        add = getattr(CONTEXT.get(), "add_weight", None)
+        if add is None:
+            raise TypeError(
+                f"the weight {name!r} has no values while its module is traced, and belongs to "
+                "that trace: in F.lazy() or after it, use the module's own tensor"
+            )
+        return add(self)
 
     # ---------------------------------------------------------------- reading and writing parts
 

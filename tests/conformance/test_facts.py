@@ -44,6 +44,7 @@ FILES = (
     "exp_tensor",
     "exp_functional",
     "exp_compilation",
+    "exp_nn",
 )
 
 

@@ -39,11 +39,13 @@ def as_subgraph(
         fn: A function over tensors.
         name: The body's name; the function's if left out.
         prefix: Goes, at each use, before the names of the weights that the body declares as
-            placeholders.
+            placeholders; weights of a module that is traced whose names begin with it are such.
+            Left out, it is the position of ``fn`` in its model if ``fn`` is a module or a method
+            of one.
         key: What tells the body from those of other functions: a string; None to compare what was
             traced. Left out, it is the function itself where that is safe; what a closure, a bound
             method or a function with defaults computes may depend on more, so what was traced is
-            compared.
+            compared; modules without a ``name`` are each compared with themselves only.
 
     Returns:
         A function of the same arguments, for use while a function is traced, or in ``F.lazy()``.
@@ -65,8 +67,9 @@ def as_subgraph(
     """
     symbol = name or graph_name(fn)
     identity = _inferred(fn) if key is _INFER else key
+    alone = id(fn) if key is _INFER and name is None and tree.is_node(fn) else None
 
-    @functools.wraps(fn)
+    @functools.wraps(fn, updated=())
     def use(*args: Any, **kwargs: Any) -> Any:
         context: Any = CONTEXT.get()
         if context is None:
@@ -79,16 +82,17 @@ def as_subgraph(
             return fn(*args, **kwargs)
         found, treedef = tree.flatten((args, kwargs), leaf=Tensor)
         operands = [_operand(t) for t in found]
-        structure = (identity, symbol, treedef, tuple(o.type for o in operands), bool(prefix))
+        where = prefix or _position(fn)
+        structure = (identity, symbol, treedef, tuple(o.type for o in operands), bool(where))
         body = None if identity is None else bodies.get(structure)
         if body is None:
-            body = _body(context.graph, fn, symbol, found, operands, treedef, prefix or "")
-            same = bodies.setdefault((symbol, treedef, structure[3], structure[4]), [])
+            body = _body(context.graph, fn, symbol, found, operands, treedef, where)
+            same = bodies.setdefault((alone, symbol, treedef, *structure[3:]), [])
             body = _shared(same, body, compare=identity is None)
             if identity is not None:
                 bodies[structure] = body
         graph, out_tree = body
-        results = ops.call(graph, *operands, prefix=prefix or "")
+        results = ops.call(graph, *operands, prefix=where)
         tensors = [context.create_unrealized((r,)) for r in results]
         return tree.unflatten(out_tree, tensors)
 
@@ -101,6 +105,19 @@ def _inferred(fn: Callable[..., Any]) -> Any:
     if not plain or fn.__closure__ or fn.__defaults__ or fn.__kwdefaults__:
         return None
     return fn
+
+
+def _position(fn: Callable[..., Any]) -> str:
+    """What goes before the names of a module's own tensors in its model; else nothing."""
+    module = fn if tree.is_node(fn) else getattr(fn, "__self__", None)
+    if not tree.is_node(module):
+        return ""
+    for path, tensor in tree.paths(module, leaf=Tensor).items():
+        name = tensor.external_name
+        if name is not None and name.endswith(path):
+            prefix = name.removesuffix(path)
+            return prefix if prefix.endswith(".") else ""
+    return ""
 
 
 def _operand(tensor: Tensor) -> Any:
