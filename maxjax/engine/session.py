@@ -24,7 +24,7 @@ from maxjax.graph.kernels import CustomExtensions, KernelLibrary, absolute
 from maxjax.graph.module import Module
 from maxjax.lower import Manner, to_jax
 
-__all__ = ["InferenceSession"]
+__all__ = ["LOOP", "InferenceSession"]
 
 # From how many calls of one body in a row a program has a loop in their place. A loop is compiled
 # once, however long it is; on a CPU it copies a layer's weights before it uses them, which shows

@@ -13,12 +13,13 @@ from typing import Any
 from maxjax import tree
 from maxjax.driver import Buffer, Device
 from maxjax.engine import CompiledModel, InferenceSession, Model
+from maxjax.engine.session import LOOP
 from maxjax.engine.weights import bind
 from maxjax.experimental.compilation.staged import StagedGraph, is_buffer, stage
 from maxjax.experimental.sharding import TensorLayout
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph.dim import StaticDim
-from maxjax.lower import to_jax
+from maxjax.lower import Manner, to_jax
 
 __all__ = ["CompiledCallable", "compile"]
 
@@ -47,7 +48,7 @@ class CompiledCallable:
         session: InferenceSession | None = None,
     ) -> None:
         self._staged = staged
-        self._function = to_jax(staged.graph)
+        self._function = to_jax(staged.graph, Manner(loop=LOOP))
         self._weights = {n: _array(w) for n, w in (weights or {}).items()}
         self._session = session
         if weights is not None:
