@@ -143,7 +143,7 @@ class Device:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Device):
             return NotImplemented
-        return self._id == other._id and self.label == other.label
+        return self is other or (self._id == other._id and self.label == other.label)
 
     def __hash__(self) -> int:
         return hash((self.label, self._id))
@@ -153,6 +153,9 @@ class Device:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._id,)
+
+
+_host: "CPU | None" = None
 
 
 class CPU(Device):
@@ -169,12 +172,17 @@ class CPU(Device):
     __slots__ = ()
 
     def __new__(cls, id: SupportsIndex = 0) -> "CPU":
-        """The host."""
+        """The host; always the same object, so that comparing two is quick."""
+        global _host
         _number(id)
-        self = object.__new__(cls)
-        self._id = 0
-        self._jax = None
-        return self
+        if _host is None or cls is not CPU:
+            self = object.__new__(cls)
+            self._id = 0
+            self._jax = None
+            if cls is not CPU:
+                return self
+            _host = self
+        return _host
 
     def _find(self) -> JaxDevice:
         try:

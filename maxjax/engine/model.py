@@ -16,7 +16,7 @@ from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
 from maxjax.engine.buckets import Bucket, Buckets, Plan
 from maxjax.engine.inputs import Input, unaliased
-from maxjax.engine.programs import CompileStats, Recompile, Shapes
+from maxjax.engine.programs import CompileStats, Programs, Recompile, Shapes
 from maxjax.engine.stages import programs
 from maxjax.engine.weights import bind, placed_weight
 from maxjax.graph.dim import StaticDim
@@ -101,8 +101,17 @@ class Model:
             for t in signature.outputs
         ]
         self._to_host = [not self._target.is_host and d.is_host for d in self._leaves]
+        self._some_leave = any(self._to_host)
         self._programs = programs(function, self._target, recompile)
         self._buckets = None if buckets is None else Buckets(function, buckets)
+        # Whether compiled programs take the inputs as they are: none is padded or moved, and JAX
+        # would not narrow one that is a NumPy array.
+        self._simple = (
+            type(self._programs) is Programs
+            and self._buckets is None
+            and not any(self._from_host)
+            and all(i.type.dtype.size_in_bits < 64 for i in self._inputs)
+        )
         self._weights: tuple[jax.Array, ...] | None = None
         self.reload(weights)
 
@@ -264,6 +273,13 @@ class Model:
     def _run(self, arrays: list[Any]) -> list[Buffer]:
         """Runs a graph without buffers on arrays whose dtypes are as declared."""
         key = tuple([a.shape for a in arrays])
+        if self._simple and (program := self._programs.known(key)) is not None:
+            try:
+                outputs, _ = program(self._weights, arrays, [])
+            except ValueError:
+                self._check_devices(arrays)
+                raise
+            return self._buffers(outputs)
         with jax.enable_x64(True):
             plan = None
             if self._buckets and (plan := self._plan(key)):
@@ -291,7 +307,7 @@ class Model:
         )
 
     def _buffers(self, outputs: list[Any]) -> list[Buffer]:
-        if any(self._to_host):
+        if self._some_leave:
             host = CPU().jax
             outputs = [
                 jax.device_put(o, host) if moves else o

@@ -93,6 +93,12 @@ class Programs:
         Sizes().bind_all(declared)
         self._weights = declared
 
+    def known(self, shapes: Shapes) -> Program | None:
+        """The program for a call with inputs of these shapes, if it is compiled already."""
+        program = self.compiled.get(shapes)
+        self._calls += program is not None
+        return program
+
     def find(self, shapes: Shapes, weights: Any) -> Program:
         """The program for a call with inputs of these shapes, compiled if it is not yet.
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from maxjax.driver import Buffer, Device
+from maxjax.driver import CPU, Buffer, Device
+from maxjax.driver.memory import snapshot
 from maxjax.dtype import DType
 from maxjax.experimental._construct import buffer_of, is_array, numbers
 from maxjax.experimental._context import CONTEXT, RealizationContext, RealizationState
@@ -497,6 +498,7 @@ def _made(data: Any, dtype: DType | None, device: Any) -> Buffer:
             )
         return buffer if device is None else buffer.to(as_mesh(device).devices[0])
     dtype, mesh = defaults(dtype, device)
-    buffer = Buffer.from_numpy(numbers(data, dtype))
+    # Nobody else sees this memory, so programs can have it without a copy.
+    buffer = Buffer._hold(snapshot(numbers(data, dtype)), CPU(), shared=False)
     where = mesh.devices[0]
     return buffer if where.is_host else buffer.to(where)

@@ -61,6 +61,10 @@ class CompiledCallable:
         self._plain = all(c == 1 for c in self._counts)
         self._writes = any(slot.is_buffer for slot in self._slots)
         self._keywords = set(staged.in_tree.children[1].keys)
+        # Whether the arguments are the places of tensors, one by one.
+        self._flat_as_given = not self._keywords and all(
+            child.kind == "leaf" for child in staged.in_tree.children[0].children
+        )
         self._rebuild = _builder(staged.out_tree)
         functools.update_wrapper(self, staged.fn, updated=())
 
@@ -136,7 +140,9 @@ class CompiledCallable:
                 shape or device is not as declared.
         """
         buffers = []
-        for slot, value in zip(self._slots, self._flat(args, kwargs), strict=True):
+        slots = self._slots
+        plain = self._flat_as_given and not kwargs and len(args) == len(slots)
+        for slot, value in zip(slots, args if plain else self._flat(args, kwargs), strict=True):
             buffers += slot.buffers(value)
         model = self.engine_model
         if self._writes or model._weights is None:
