@@ -134,7 +134,8 @@ def _program(
         return function({**weights, **baked}, inputs, buffers)
 
     run.__name__ = run.__qualname__ = re.sub(r"\W", "_", signature.name) or "graph"
-    jitted = jax.jit(run, donate_argnums=(2,))
+    # Other consumers find their arguments by their places, so that none is left out.
+    jitted = jax.jit(run, donate_argnums=(2,), keep_unused=True)
     arguments = specs(signature.inputs, found.sizes)
     kept = {n: t for n, t in signature.weights.items() if n not in baked}
     weights = dict(zip(kept, specs(kept.values(), found.sizes), strict=True))
@@ -150,7 +151,9 @@ def _program(
         _refuse_callbacks(function, jitted.trace(weights, inputs, buffers).jaxpr)
         try:
             whole = exported(platforms)
-            single = {p: exported([p]).mlir_module_serialized for p in platforms}
+            single = {p: exported([p]).mlir_module_serialized for p in platforms[1:]}
+            first = exported(platforms[:1]) if single else whole
+            single = {platforms[0]: first.mlir_module_serialized, **single}
         except ValueError as e:
             raise _explained(function, e) from None
     modules: dict[str, bytes] = single

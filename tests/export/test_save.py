@@ -140,6 +140,14 @@ def test_specialised_programs_have_no_unknown_sizes(tmp_path):
     assert shape[0] == 8 and not isinstance(shape[1], int)
 
 
+def test_arguments_that_nothing_uses_keep_their_places(tmp_path):
+    g = Graph("g", lambda x, y, z: x + z, [f32(2), f32(3), f32(2)])
+    path = export.save(g, tmp_path / "g")
+    text = export.inspect(path).program().mlir_module()
+    (line,) = re.findall(r"func\.func public @main\((.*?)\) ->", text)
+    assert re.findall(r"tensor<(\d)xf32>", line) == ["2", "3", "2"]
+
+
 @pytest.mark.parametrize(
     ("specialize", "match"),
     [
