@@ -14,11 +14,10 @@ from typing import Any
 import jax
 from jax import export
 
-from maxjax.graph.dim import Dim, parse_dim
+from maxjax.graph.dim import Dim
 from maxjax.lower import Function, LoweredFunction, to_jax
 from maxjax.lower.condition import Condition
-from maxjax.lower.signature import Signature
-from maxjax.lower.symbolic import Symbols, specs, symbols
+from maxjax.lower.symbolic import Symbols, asked, specs, symbols
 
 __all__ = ["Program", "programs"]
 
@@ -76,7 +75,7 @@ def programs(
         try:
             whole = program({})
         except ValueError as e:
-            condition = _needed(e, function.signature)
+            condition = asked(e, function.signature)
             if condition is None or condition in known:
                 raise
             known.append(condition)
@@ -85,33 +84,6 @@ def programs(
     yield whole
     for sizes in _combinations(specialize):
         yield program(sizes)
-
-
-# What JAX says of a size that may be too small, in the message of an op that refuses those.
-_TOO_SMALL = re.compile(
-    r"comparison '(?P<left>[^']+)' (?P<relation>>=|>|<=|<) '(?P<right>[^']+)' is inconclusive.*"
-    r"excludes them",
-    re.DOTALL,
-)
-
-
-def _needed(error: ValueError, signature: Signature) -> Condition | None:
-    """What an op needs of the sizes, from its refusal of those that have not got it; or None."""
-    match = _TOO_SMALL.search(str(error))
-    if match is None:
-        return None
-    try:
-        left, right = parse_dim(match["left"]), parse_dim(match["right"])
-    except ValueError:
-        return None  # JAX writes quotients otherwise
-    if match["relation"] == ">":
-        right = right + 1
-    elif match["relation"] == "<":
-        right = right - 1
-    condition = Condition(left, match["relation"][0] + "=", right)
-    types = (*signature.inputs, *signature.weights.values())
-    names = {p.name for t in types for p in t.parameters}
-    return condition if condition.names <= names else None
 
 
 def _combinations(specialize: Mapping[str, Sequence[int]]) -> Iterator[dict[str, int]]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from maxjax.graph.dim import Dim, StaticDim
@@ -52,8 +53,9 @@ def bounded(function: Function | Graph, bounds: Mapping[str, int]) -> LoweredFun
     Raises:
         TypeError: If it is no graph, or a bound no int.
         ValueError: If a size has no bound or a bound no size; if a size is made twice, or inside a
-            branch or loop; or if an op mixes along such a dimension, and so would use what is
-            behind the real elements. The op is named, with its place.
+            branch or loop; if an op mixes along such a dimension, and so would use what is behind
+            the real elements; or if the graph is not for all sizes. The op is named, with its
+            place.
 
     >>> import jax, numpy as np
     >>> from maxjax.dtype import DType
@@ -136,15 +138,25 @@ def _check_harmless(graph: Graph, made: Sequence[Made], bounds: Mapping[str, int
     wanted = [v for v in unique(wanted) if not isinstance(v.type, BufferType)]
     cut = part(graph, [*graph.inputs, *results, *witnesses], nodes, [*graph.outputs, *wanted])
     try:
-        padding(to_jax(cut), list(bounds))
+        proof = padding(to_jax(cut), list(bounds))
         for each in made:
             check_rest(graph, each, list(bounds))
     except ValueError as e:
-        told = str(e).partition("\nleave ")[0].replace("; leave it out of buckets", "")
+        told = str(e).partition("\nleave ")[0]
+        told = re.sub("; leave (it|'[^']*') out of buckets", "", told)
         raise ValueError(
             f"{told}\nin one program {listed(bounds)} is padded to a bound: leave this op to who "
             "runs the program, with the count, or mask what is behind it by a size that is known"
         ) from e
+    for condition in proof.conditions:
+        for each in made:
+            for name in condition.names.intersection(each.names):
+                if str(condition) != f"{name} >= 1":
+                    raise each.wrong(
+                        f"the graph needs {condition} of the size {name!r} that it makes from "
+                        "values, which one program with a bound does not check: do without, or "
+                        "leave that part to who runs the program, with the count"
+                    )
 
 
 def _replaced(graph: Graph, made: Sequence[Made], rests: bool = True) -> list[Node]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax
@@ -77,10 +77,18 @@ class LoweredFunction:
 
     @property
     def weight_keys(self) -> tuple[Any, ...]:
-        """The keys of ``weights`` in a call: a name, or the names of weights that are stacked."""
+        """The keys of ``weights`` in a call: a name, or the names of weights that are stacked.
+
+        A weight that is stacked and used otherwise too has both keys.
+        """
+        if not self.repeats:
+            return tuple(self.signature.weights)
         stacks = [stack for repeat in self.repeats.values() for stack in repeat.stacks]
-        stacked = {name for stack in stacks for name in stack}
-        return (*(n for n in self.signature.weights if n not in stacked), *stacks)
+        loops = {id(n) for repeat in self.repeats.values() for n in repeat.nodes}
+        alone = _weights_of(n for n in self.graph.body.walk() if id(n) not in loops)
+        stacked = {name for stack in stacks for name in stack} - alone.keys()
+        keys = (n for n in self.signature.weights if n not in stacked)
+        return (*keys, *dict.fromkeys(stacks))
 
     def __call__(
         self, weights: Mapping[Any, Any], inputs: Sequence[Any], buffers: Sequence[Any] = ()
@@ -144,8 +152,12 @@ def external_weights(graph: Graph) -> dict[str, ConstantExternal]:
     Raises:
         ValueError: If one name stands for two types.
     """
+    return _weights_of(graph.body.walk())
+
+
+def _weights_of(nodes: Iterable[Node]) -> dict[str, ConstantExternal]:
     found: dict[str, ConstantExternal] = {}
-    for node in graph.body.walk():
+    for node in nodes:
         if isinstance(node.op, ConstantExternal):
             _merge(found, node.op.name, node.op)
         elif isinstance(node.op, Call):

@@ -25,7 +25,7 @@ from maxjax.graph.type import BufferType
 from maxjax.lower.condition import Condition
 from maxjax.lower.function import LoweredFunction, Manner, to_jax
 from maxjax.lower.padding_rules import SIZE, Equation, Mixed, inner, rule_for
-from maxjax.lower.symbolic import Symbols, needed, specs, symbols
+from maxjax.lower.symbolic import Symbols, asked, needed, specs, symbols
 
 __all__ = ["Padding", "Size", "padding"]
 
@@ -152,13 +152,8 @@ def padding(function: LoweredFunction, names: Iterable[str]) -> Padding:
     """
     names = tuple(dict.fromkeys(names))
     _check(function, names)
-    try:
-        found = symbols(function.signature, needed(function))
-    except ValueError as e:
-        raise _unfollowed(function, names, e) from e
-    dims = _variables(found, names)
     marks = _Marks()
-    jaxpr = _traced(to_jax(function.graph, Manner(mark=marks)), found, names)
+    found, dims, jaxpr = _followed(function, to_jax(function.graph, Manner(mark=marks)), names)
     analysis = _Analysis(dims, marks)
     analysis.run(jaxpr)
     return Padding(
@@ -210,7 +205,28 @@ def _variables(found: Symbols, names: Sequence[str]) -> dict[str, str]:
     return dims
 
 
-def _traced(function: LoweredFunction, found: Symbols, names: Sequence[str]) -> Jaxpr:
+def _followed(
+    function: LoweredFunction, marked: LoweredFunction, names: Sequence[str]
+) -> tuple[Symbols, dict[str, str], Jaxpr]:
+    """The sizes that the graph can be followed with, JAX's name for each name, and the program."""
+    conditions = needed(function)
+    while True:
+        try:
+            found = symbols(function.signature, conditions)
+        except ValueError as e:
+            raise _unfollowed(function, names, e) from e
+        dims = _variables(found, names)
+        try:
+            return found, dims, _traced(marked, found)
+        except Exception as e:
+            # Whatever an op or a kernel raises when it is given a size that is not known.
+            more = asked(e, function.signature) if isinstance(e, ValueError) else None
+            if more is None or more in conditions:
+                raise _unfollowed(function, names, e) from e
+            conditions.append(more)
+
+
+def _traced(function: LoweredFunction, found: Symbols) -> Jaxpr:
     signature = function.signature
     given = specs(signature.inputs, found.sizes)
     weights = dict(
@@ -222,12 +238,8 @@ def _traced(function: LoweredFunction, found: Symbols, names: Sequence[str]) -> 
     def run(weights: Any, tensors: Any, states: Any) -> Any:
         return function(weights, tensors, states)
 
-    try:
-        with jax.enable_x64(True):
-            return jax.jit(run).trace(weights, tensors, states).jaxpr.jaxpr
-    except Exception as e:
-        # Whatever an op or a kernel raises when it is given a size that is not known.
-        raise _unfollowed(function, names, e) from e
+    with jax.enable_x64(True):
+        return jax.jit(run).trace(weights, tensors, states).jaxpr.jaxpr
 
 
 def _unfollowed(function: LoweredFunction, names: Sequence[str], e: Exception) -> ValueError:

@@ -9,20 +9,21 @@ multiple of 4, the user says as a condition.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
 from jax import export
 
-from maxjax.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim, UnboundDimError
+from maxjax.graph.dim import AlgebraicDim, Dim, StaticDim, SymbolicDim, UnboundDimError, parse_dim
 from maxjax.graph.graph import Graph, callees
 from maxjax.graph.ops.rebind import Rebind
 from maxjax.lower.condition import Condition
 from maxjax.lower.function import LoweredFunction
 from maxjax.lower.signature import Signature
 
-__all__ = ["Symbols", "needed", "specs", "symbols"]
+__all__ = ["Symbols", "asked", "needed", "specs", "symbols"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,6 +180,33 @@ def _not_negative(dim: AlgebraicDim) -> Iterator[Condition]:
             yield Condition(Dim(names[0]), ">=", Dim(-rest.dim))
             return
     yield Condition(dim, ">=", Dim(0))
+
+
+# What JAX says of a size that may be too small, in the message of an op that refuses those.
+_TOO_SMALL = re.compile(
+    r"comparison '(?P<left>[^']+)' (?P<relation>>=|>|<=|<) '(?P<right>[^']+)' is inconclusive.*"
+    r"excludes them",
+    re.DOTALL,
+)
+
+
+def asked(error: ValueError, signature: Signature) -> Condition | None:
+    """What an op needs of the sizes, from its refusal of those that have not got it; or None."""
+    match = _TOO_SMALL.search(str(error))
+    if match is None:
+        return None
+    try:
+        left, right = parse_dim(match["left"]), parse_dim(match["right"])
+    except ValueError:
+        return None  # JAX writes quotients otherwise
+    if match["relation"] == ">":
+        right = right + 1
+    elif match["relation"] == "<":
+        right = right - 1
+    condition = Condition(left, match["relation"][0] + "=", right)
+    types = (*signature.inputs, *signature.weights.values())
+    names = {p.name for t in types for p in t.parameters}
+    return condition if condition.names <= names else None
 
 
 def specs(types: Iterable[Any], sizes: Mapping[str, Any]) -> list[jax.ShapeDtypeStruct]:

@@ -391,9 +391,25 @@ def test_what_shrinks_is_refused():
         padding(lowered(build, f32("n")), ["n"])
 
 
+def test_what_ops_need_of_sizes_is_found():
+    def build(x):
+        return x * ops.squeeze(ops.top_k(x[3], 4, axis=0)[0][:1], 0)
+
+    proof = padding(to_jax(Graph("g", build, [f32("n", "m")])), ["n"])
+    assert {"n >= 4", "m >= 4"} <= {*map(str, proof.conditions)}
+    assert proof.holds({"n": 4, "m": 4}) and not proof.holds({"n": 3, "m": 4})
+
+
 def test_a_graph_that_needs_to_know_the_size():
+    @kernel("test_padding.halves")
+    def halves(x):
+        return x * (2.0 if x.shape[0] % 2 else 3.0)
+
+    def build(x):
+        return ops.custom("test_padding.halves", CPU, [x], [x.type])[0]
+
     with pytest.raises(ValueError, match="'g' cannot be followed while the size of 'n' is unknown"):
-        padding(lowered(lambda x: ops.max_pool2d(x, (2, 2)), f32(1, "n", 4, 1)), ["n"])
+        padding(lowered(build, f32("n")), ["n"])
 
 
 def test_sizes_are_computed_as_jax_does():

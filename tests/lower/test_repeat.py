@@ -74,6 +74,28 @@ def test_a_stack_of_layers_computes_what_numpy_does(layers):
         np.testing.assert_allclose(made.to_numpy(), expected, rtol=2e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("makes_sizes", [False, True])
+def test_a_weight_of_a_loop_is_there_by_itself_too(makes_sizes):
+    def after(x, sums):
+        first = ops.constant_external(
+            "layers.0.w", TensorType(DType.float32, [WIDTH, WIDTH], CPU), is_placeholder=True
+        )
+        if makes_sizes:
+            x = ops.gather(x, ops.squeeze(ops.nonzero(x[:, 0] > 0, "k"), 1), axis=0)
+        return [x @ first]
+
+    weights = weights_for(12)
+    model = InferenceSession().load(stack(12, after), weights_registry=weights)
+    assert model.function.repeats
+    x = np.random.default_rng(1).normal(size=(6, WIDTH)).astype(np.float32)
+    (made,) = model(x, np.float32(0.7))
+    expected, _ = reference(x, 0.7, weights, 12)
+    expected = expected[expected[:, 0] > 0] if makes_sizes else expected
+    np.testing.assert_allclose(
+        made.to_numpy(), expected @ weights["layers.0.w"], rtol=2e-5, atol=1e-5
+    )
+
+
 def test_weights_come_back_by_name_and_can_be_changed():
     weights = weights_for(12)
     model = InferenceSession().load(stack(12), weights_registry=weights)
