@@ -130,6 +130,10 @@ def _print_json(found: Any) -> None:
         help='What sizes it is for, such as "n % 4 == 0".',
     ),
     click.option(
+        "--bound", "bounds", multiple=True, metavar="DIM=SIZE",
+        help="The most that a size which depends on values is, such as found=128.",
+    ),
+    click.option(
         "--bake", multiple=True, metavar="NAME",
         help="A weight that becomes a constant of the program.",
     ),

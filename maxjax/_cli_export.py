@@ -41,6 +41,7 @@ def write(
     platforms: str | None,
     specialize: Sequence[str],
     conditions: Sequence[str],
+    bounds: Sequence[str],
     bake: Sequence[str],
     debug_info: bool,
 ) -> tuple[Path, Times, Times]:
@@ -75,6 +76,7 @@ def write(
             platforms=where,
             specialize=sizes,
             conditions=conditions,
+            bounds=_bounds(bounds),
             bake=bake,
             debug_info=debug_info,
         )
@@ -102,6 +104,16 @@ def _sizes(texts: Sequence[str]) -> dict[str, list[int]]:
             raise Misused(f"--specialize is such as batch=1,8, not {text!r}")
         known = found.setdefault(name.strip(), [])
         known += [n for n in map(int, numbers.split(",")) if n not in known]
+    return found
+
+
+def _bounds(texts: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in texts:
+        match = re.fullmatch(r"\s*([^\W\d]\w*)\s*=\s*([0-9]{1,18})\s*", text)
+        if match is None:
+            raise Misused(f"--bound is such as found=128, not {text!r}")
+        found[match[1]] = int(match[2])
     return found
 
 

@@ -74,6 +74,11 @@ MODEL = """
     graph = plain()
     module = graph.module
     pair = graph, [1, 2]
+
+    def positive():
+        x = TensorType(DType.float32, ["n"], cpu)
+        select = lambda x: ops.gather_nd(x, ops.nonzero(x > 0, "found"))
+        return Graph("positive", select, [x])
 """
 
 
@@ -254,6 +259,16 @@ def test_export_with_conditions_baked_weights_and_places(model) -> None:
     assert b"model.py" in Artifact("m.maxjax").stablehlo()
 
 
+def test_export_with_bounds(model) -> None:
+    args = "export", "model.py:positive", "-o", "m.maxjax", "--platforms", "cpu"
+    told = found(*args, "--bound", "found=4")
+    assert told["counts"] == ["found"]
+    assert [o["type"] for o in told["outputs"]] == ["4xf32", "si64"]
+    assert "Sizes that the last outputs tell\n  found" in works("inspect", "m.maxjax").stdout
+    text = "nonzero: the size 'found' of its result depends on values"
+    assert text in fails(*args, code=1)
+
+
 def test_export_warns_of_prints_on_one_line(model) -> None:
     args = "export", "model.py:printing", "-o", "m.maxjax", "--platforms", "cpu"
     lines = works(*args).stderr.splitlines()
@@ -278,6 +293,7 @@ def test_export_warns_of_prints_on_one_line(model) -> None:
         (["model.py:pair"], "model.py:pair: the weights beside the graph are a list; give a"),
         (["model.py:graph", "--platforms", "gpu"], "--platforms: 'gpu' is none; they are cpu"),
         (["model.py:graph", "--specialize", "batch"], "--specialize is such as batch=1,8, not"),
+        (["model.py:graph", "--bound", "n"], "--bound is such as found=128, not 'n'"),
         (["model.py:graph", "--condition", "n"], "--condition: 'n' is no condition on sizes"),
         (["model.py:graph", "-w", "gone.npz"], "there is no file 'gone.npz'"),
     ],

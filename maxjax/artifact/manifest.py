@@ -196,7 +196,17 @@ class Manifest:
                 0 <= at < len(manifest.inputs) and isinstance(manifest.inputs[at], BufferType)
             ):
                 raise ValueError(f"the manifest says that an output is input {at}, no buffer")
+        told = manifest.outputs[max(0, len(manifest.outputs) - len(manifest.counts)) :]
+        if len(told) != len(manifest.counts) or not all(map(_is_count, told)):
+            raise ValueError(
+                f"the manifest says that its last {len(manifest.counts)} outputs tell sizes, which "
+                "are int64 scalars"
+            )
         return manifest
+
+
+def _is_count(type_: _Type) -> bool:
+    return type_.dtype is DType.int64 and not type_.shape
 
 
 def spec_of(type_: _Type) -> NamedSpec:

@@ -37,6 +37,7 @@ def write_artifact(
     platforms: Sequence[str] = PLATFORMS,
     specialize: Mapping[str, Sequence[int]] | None = None,
     conditions: Iterable[str] = (),
+    counts: Sequence[str] = (),
     bake: Iterable[str] = (),
     debug_info: bool = False,
     custom_calls: Iterable[str] = (),
@@ -50,6 +51,7 @@ def write_artifact(
         platforms: Where it is to run.
         specialize: For names of dimensions the sizes to add programs for.
         conditions: What sizes it is for, beyond what its types need.
+        counts: The sizes that depend on values, which the last outputs tell in this order.
         bake: The names of weights that become constants.
         debug_info: Whether the program names the user's files and lines.
         custom_calls: The targets of foreign calls that every reader will have registered.
@@ -94,7 +96,7 @@ def write_artifact(
         signature.inputs,
         signature.outputs,
         signature.returned,
-        (),
+        tuple(counts),
         made[0].conditions,
         entries,
         {

@@ -15,7 +15,8 @@ from maxjax.engine import Model
 from maxjax.engine.weights import bind
 from maxjax.graph.graph import Graph
 from maxjax.graph.module import Module
-from maxjax.lower import Function, to_jax
+from maxjax.lower import Function, LoweredFunction, to_jax
+from maxjax.lower.stages import bounded, new_sizes
 
 __all__ = ["save"]
 
@@ -28,6 +29,7 @@ def save(
     platforms: Sequence[str] = PLATFORMS,
     specialize: Mapping[str, Sequence[int]] | None = None,
     conditions: Iterable[str] = (),
+    bounds: Mapping[str, int] | None = None,
     bake: Iterable[str] = (),
     debug_info: bool = False,
     custom_calls: Iterable[str] = (),
@@ -48,6 +50,10 @@ def save(
             are added, in all combinations; for consumers that need fixed sizes.
         conditions: What sizes it is for, where that is not all: ``"n % 4 == 0"``. What the graph's
             types need (such as 2 elements for ``x[1:-1]``) is found and added.
+        bounds: A number for the name of each size that depends on values (``nonzero``, a mask as an
+            index): the program has it in the place of the size. After the graph's own outputs come
+            the real sizes, an ``int64`` scalar for each name in this order; results with such a
+            size are right as far as that goes, and cut off where it is above its bound.
         bake: The names of weights that become constants of the program.
         debug_info: Whether the program names the user's files and lines.
         custom_calls: The targets of foreign calls that every reader will have registered.
@@ -57,8 +63,9 @@ def save(
 
     Raises:
         TypeError: If ``model`` is none of these, or the graph has no outputs yet.
-        ValueError: If weights are missing or do not fit; if an op cannot be exported; if a
-            platform, a name or a condition is none.
+        ValueError: If weights are missing or do not fit; if an op cannot be exported; if a size
+            that depends on values has no bound, or an op would use what is behind the real
+            elements (names the op and its place); if a platform, a name or a condition is none.
         OSError: If the file cannot be written.
 
     >>> import os, tempfile
@@ -72,8 +79,22 @@ def save(
     ...     model = export.load(path)
     ...     model(np.float32([1, 2, 3]))[0].to_numpy().tolist()
     [2.0, 4.0, 6.0]
+
+    With a size that depends on values:
+
+    >>> from maxjax.graph import ops
+    >>> def positive(x):
+    ...     return ops.gather_nd(x, ops.nonzero(x > 0, "found"))
+    >>> g = Graph("positive", positive, [TensorType(DType.float32, ["n"], DeviceRef.CPU())])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = export.save(g, os.path.join(folder, "positive.maxjax"), bounds={"found": 4})
+    ...     y, found = export.load(path)(np.float32([3, -1, 2]))
+    >>> y.shape, y.to_numpy()[: found.item()].tolist()
+    ((4,), [3.0, 2.0])
     """
     function, registry = _function(model, weights_registry)
+    if bounds or (isinstance(function, LoweredFunction) and new_sizes(function.graph)):
+        function = bounded(function, {} if bounds is None else bounds)
     arrays = None
     if registry is not None:
         bound = bind(function.signature.name, function.signature.weights, registry)
@@ -85,6 +106,7 @@ def save(
         platforms=platforms,
         specialize=specialize,
         conditions=conditions,
+        counts=tuple(bounds or ()),
         bake=bake,
         debug_info=debug_info,
         custom_calls=custom_calls,
