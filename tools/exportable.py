@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 import maxjax
 from maxjax import export
@@ -39,7 +40,8 @@ another process and compares them with the graphs.
 
 ## What no file can hold
 
-Saving is refused, and says where the op was written.
+Saving is refused, and says where the op was written. A size that depends on values can have a
+bound: see [Artifacts](artifacts.md).
 
 | op | use | what saving says |
 |---|---|---|
@@ -80,6 +82,11 @@ def _foreign(x: Any) -> Any:
     return jax.ffi.ffi_call("my_kernel", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
 
 
+@maxjax.kernel("exportable.up_to", shape=lambda x: (x[0],))
+def _up_to(x: Any, results: Any) -> Any:
+    return jnp.arange(results[0].shape[0], dtype=results[0].dtype)
+
+
 def _type(dtype: DType, *dims: Any) -> TensorType:
     return TensorType(dtype, list(dims), CPU)
 
@@ -97,6 +104,12 @@ REFUSED = (
         "a kernel that is a foreign call, without `custom_calls`",
         lambda x: ops.custom("exportable.foreign", CPU, [x], [x.type])[0],
         (_X,),
+    ),
+    Refused(
+        "custom",
+        "a kernel whose shape function reads values",
+        lambda x: ops.custom("exportable.up_to", CPU, [x], [_type(DType.int64, "count")])[0],
+        (_type(DType.int64, "n"),),
     ),
     Refused("nonzero", "a size that depends on values", lambda x: ops.nonzero(x, "found"), (_X,)),
     Refused(
@@ -123,6 +136,12 @@ REFUSED = (
             _ONE,
             _type(DType.float32),
         ),
+    ),
+    Refused(
+        "broadcast_to",
+        "a size that depends on values",
+        lambda x, shape: ops.broadcast_to(x, shape, ["rows", "n"]),
+        (_X, _type(DType.int64, 2)),
     ),
     Refused(
         "slice_tensor",

@@ -296,6 +296,8 @@ def _program(part: _Part) -> ProgramEntry:
 
 
 def _weight(part: _Part) -> WeightEntry:
+    if part.value.get("kind", "tensor") != "tensor":
+        raise ValueError(f"{part.where}: a weight is a tensor, not a {part.value['kind']!r:.60}")
     return WeightEntry(_type(part), part.hash("sha256") if "sha256" in part.value else "")
 
 

@@ -391,6 +391,11 @@ def test_a_wrong_value_in_each_place_of_a_manifest(artifact):
             Manifest.parse(edited(document, (key,), None))
 
 
+def test_a_weight_that_is_a_buffer(artifact, tmp_path):
+    path = changed(artifact, tmp_path / "x", lambda d: d["weights"]["scale"].update(kind="buffer"))
+    assert "weights 'scale': a weight is a tensor, not a 'buffer'" in load_fails(path)
+
+
 @pytest.mark.parametrize("version", [0, -1, 2, 10**30])
 def test_another_version_of_the_format(artifact, tmp_path, version):
     path = changed(artifact, tmp_path / "x", lambda d: d.update(format=version))
