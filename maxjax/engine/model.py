@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.dtype import DType
 from maxjax.engine.buckets import Bucket, Buckets, Plan
 from maxjax.engine.inputs import Input, unaliased
+from maxjax.engine.plan import ExecutionPlan
 from maxjax.engine.programs import CompileStats, Programs, Recompile, Shapes
 from maxjax.engine.stages import programs
-from maxjax.engine.weights import bind, placed_weight
+from maxjax.engine.weights import bind
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.type import Type
 from maxjax.lower import Function, Signature
@@ -91,18 +91,19 @@ class Model:
         self._devices = devices
         self._inputs = [Input(f"input{i}", t) for i, t in enumerate(signature.inputs)]
         self._has_buffers = any(i.is_buffer for i in self._inputs)
-        self._target = _target(signature, devices)
+        self._targets = _targets(signature, devices)
+        self._target = self._targets[0]
+        many = len(self._targets) > 1
         # On an accelerator, inputs typed for the CPU are moved there, and outputs leave it.
         self._from_host = [
-            not i.type.device.is_gpu() for i in self._inputs if not self._target.is_host
+            not i.type.device.is_gpu()
+            for i in self._inputs
+            if not self._target.is_host and not many
         ]
-        self._leaves = [
-            self._target if self._target.is_host or t.device.is_gpu() else CPU()
-            for t in signature.outputs
-        ]
+        self._leaves = [self._home(t) for t in signature.outputs]
         self._to_host = [not self._target.is_host and d.is_host for d in self._leaves]
         self._some_leave = any(self._to_host)
-        self._programs = programs(function, self._target, recompile)
+        self._programs = programs(function, self._targets, recompile)
         self._buckets = None if buckets is None else Buckets(function, buckets)
         # Whether compiled programs take the inputs as they are: none is padded or moved, and JAX
         # would not narrow one that is a NumPy array.
@@ -134,8 +135,21 @@ class Model:
 
     @property
     def target(self) -> Device:
-        """The device that it runs on."""
+        """The device that it runs on; of several the first."""
         return self._target
+
+    @property
+    def plan(self) -> ExecutionPlan:
+        """How it runs: on which devices, in one program or several, and what they exchange."""
+        return self._programs.plan()
+
+    def _home(self, type_: Any) -> Device:
+        """The device where a value of a type is."""
+        if self._target.is_host:
+            return self._target
+        if not type_.device.is_gpu():
+            return CPU()
+        return type_.device.to_device() if len(self._targets) > 1 else self._target
 
     @property
     def weights(self) -> dict[str, jax.Array]:
@@ -146,10 +160,7 @@ class Model:
         """
         if self._weights is None:
             raise self._released()
-        found = {}
-        for key, array in zip(self.function.weight_keys, self._weights, strict=True):
-            found |= dict(zip(key, array, strict=True)) if isinstance(key, tuple) else {key: array}
-        return {name: found[name] for name in self._signature.weights}
+        return self._programs.weights(self._weights)
 
     @property
     def input_metadata(self) -> list[TensorSpec]:
@@ -193,16 +204,9 @@ class Model:
         Raises:
             ValueError: If weights are missing or do not fit; the old ones stay bound.
         """
-        types = self._signature.weights
-        arrays = bind(self.name, types, weights_registry)
+        arrays = bind(self.name, self._signature.weights, weights_registry)
         with jax.enable_x64(True):
-            placed = {n: placed_weight(arrays[n], self._target.jax) for n in types}
-            self._programs.bind(placed.values())
-            # Those that a program takes as a stack are kept as one only.
-            self._weights = tuple(
-                jnp.stack([placed[n] for n in key]) if isinstance(key, tuple) else placed[key]
-                for key in self.function.weight_keys
-            )
+            self._weights = self._programs.place(arrays)
         if self._buckets:
             self._buckets.forget()
 
@@ -396,7 +400,7 @@ class Model:
         for spec, array in zip(self._inputs, arrays, strict=True):
             if not isinstance(array, jax.Array) or not array.committed:
                 continue
-            wanted = CPU() if self._from_host and not spec.type.device.is_gpu() else self._target
+            wanted = self._home(spec.type)
             if array.sharding.device_set != {wanted.jax}:
                 where = ", ".join(sorted(map(str, array.sharding.device_set)))
                 raise ValueError(
@@ -412,25 +416,29 @@ def _keep(owners: Sequence[Any], contents: Sequence[Any]) -> None:
             owner._replace(array)
 
 
-def _target(signature: Signature, devices: list[Device]) -> Device:
-    """The device a program runs on: its accelerator if it names one, else the CPU.
+def _targets(signature: Signature, devices: list[Device]) -> list[Device]:
+    """The devices a program runs on: the accelerators it names, else the CPU.
 
     Raises:
-        ValueError: If the session has no such device, or it names several accelerators.
+        ValueError: If the session has no such device.
     """
     accelerators = sorted((r for r in signature.devices if r.is_gpu()), key=lambda r: r.id)
-    if len(accelerators) > 1:
+    if not accelerators:
+        return [next((d for d in devices if d.is_host), devices[0])]
+    found, missing = [], []
+    for ref in accelerators:
+        # By label and number: the session's devices are there, and this one may not be.
+        device = next((d for d in devices if not d.is_host and d.id == ref.id), None)
+        if device is None:
+            missing.append(str(ref))
+        else:
+            found.append(device)
+    if missing:
+        several = len(accelerators) > 1
+        which = f"of these {', '.join(missing)}" if several else "which"
+        verb = "are" if len(missing) > 1 else "is"
         raise ValueError(
-            f"graph {signature.name!r} uses {len(accelerators)} accelerators "
-            f"({', '.join(map(str, accelerators))}); a model runs on one"
+            f"graph {signature.name!r} runs on {', '.join(map(str, accelerators))}, {which} {verb} "
+            f"not among the session's devices ({', '.join(map(str, devices))})"
         )
-    wanted = accelerators[0].to_device() if accelerators else None
-    for device in devices:
-        if device == wanted or (wanted is None and device.is_host):
-            return device
-    if wanted is None:
-        return devices[0]
-    raise ValueError(
-        f"graph {signature.name!r} runs on {accelerators[0]}, which is not among the session's "
-        f"devices ({', '.join(map(str, devices))})"
-    )
+    return found

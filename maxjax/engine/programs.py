@@ -11,8 +11,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import jax
+import jax.numpy as jnp
 
 from maxjax.engine import cache
+from maxjax.engine.plan import ExecutionPlan, Placement, type_bytes, type_text
+from maxjax.engine.weights import placed_weight
 from maxjax.graph.dim import SymbolicDim
 from maxjax.graph.ir import warn
 from maxjax.graph.type import Type
@@ -92,6 +95,46 @@ class Programs:
         ]
         Sizes().bind_all(declared)
         self._weights = declared
+
+    def place(self, arrays: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The weights as programs take them, on the device.
+
+        Args:
+            arrays: An array for each weight name.
+
+        Raises:
+            ValueError: If a symbolic name has two sizes.
+        """
+        placed = {n: placed_weight(arrays[n], self._device) for n in self._signature.weights}
+        self.bind(placed.values())
+        # Those that a program takes as a stack are kept as one only.
+        return tuple(
+            jnp.stack([placed[n] for n in key]) if isinstance(key, tuple) else placed[key]
+            for key in self.function.weight_keys
+        )
+
+    def weights(self, placed: Sequence[Any]) -> dict[str, jax.Array]:
+        """What :meth:`place` gave, by name."""
+        found = {}
+        for key, array in zip(self.function.weight_keys, placed, strict=True):
+            found |= dict(zip(key, array, strict=True)) if isinstance(key, tuple) else {key: array}
+        return {name: found[name] for name in self._signature.weights}
+
+    def plan(self) -> ExecutionPlan:
+        """Where it runs, and what is there."""
+        signature = self._signature
+        gpu = next((str(d) for d in signature.devices if d.is_gpu()), "cpu:0")
+        return ExecutionPlan(
+            path="one device",
+            devices=(gpu,),
+            inputs=tuple(
+                Placement(f"input{i}", type_text(t), gpu) for i, t in enumerate(signature.inputs)
+            ),
+            weights=tuple(
+                Placement(n, type_text(t), gpu, {gpu: type_bytes(t) or 0})
+                for n, t in signature.weights.items()
+            ),
+        )
 
     def known(self, shapes: Shapes) -> Program | None:
         """The program for a call with inputs of these shapes, if it is compiled already."""

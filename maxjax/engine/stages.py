@@ -14,6 +14,7 @@ import numpy as np
 from maxjax.driver import Device
 from maxjax.engine.buckets import Plan, next_size
 from maxjax.engine.inputs import unaliased
+from maxjax.engine.lanes import spread
 from maxjax.engine.programs import CompileStats, Program, Programs, Recompile, Shapes
 from maxjax.graph.dim import UnboundDimError
 from maxjax.graph.type import BufferType
@@ -24,18 +25,21 @@ from maxjax.lower.stages import Made, Stage, Stages, stages
 __all__ = ["StagedPrograms", "programs"]
 
 
-def programs(function: Function, device: Device, recompile: Recompile) -> Programs:
+def programs(function: Function, devices: Sequence[Device], recompile: Recompile) -> Programs:
     """The programs of a function: in parts, if it has sizes that depend on values.
 
     Args:
         function: What is compiled.
-        device: Where it runs.
+        devices: Where it runs.
         recompile: Whether calls with new sizes may compile, after the first.
 
     Raises:
         ValueError: If such a size is made inside a branch or a loop, or ``recompile`` is none of
             the three words.
     """
+    if len(devices) > 1:
+        return spread(function, devices, recompile)
+    (device,) = devices
     found = stages(function) if isinstance(function, LoweredFunction) else None
     if found is None:
         return Programs(function, device.jax, recompile)

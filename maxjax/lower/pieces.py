@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of weights that are cut out when the weights are loaded, not when a program runs.
+
+A graph over several devices takes a weight apart and sends each device a part. Done once, at
+loading, each device reads and keeps its own part only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from maxjax.graph.device import DeviceRef
+from maxjax.graph.dim import StaticDim
+from maxjax.graph.ir import Node
+from maxjax.graph.op import Op
+from maxjax.graph.ops.cast import TransferTo
+from maxjax.graph.ops.collective import ShardAndStack
+from maxjax.graph.ops.constant import ConstantExternal
+from maxjax.graph.ops.join import Concat, Split, Stack
+from maxjax.graph.ops.shape import Permute, Reshape, Squeeze, Unsqueeze
+from maxjax.graph.ops.slicing import SliceTensor
+from maxjax.graph.value import Value
+
+__all__ = ["Piece", "Pieces"]
+
+# What only looks at a tensor in another way, and the ones of these that cut something off.
+_VIEWS = (
+    Concat, Permute, Reshape, ShardAndStack, SliceTensor, Split, Squeeze, Stack, TransferTo,
+    Unsqueeze,
+)  # fmt: skip
+_CUTS = (Concat, ShardAndStack, SliceTensor, Split, Stack, TransferTo)
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A weight, or a part of weights that is cut out when they are loaded.
+
+    Attributes:
+        name: The weight's name, if it is a whole one.
+        op: What cuts it out of others.
+        operands: These.
+        index: Which of the results it is.
+    """
+
+    name: str = ""
+    op: Op | None = None
+    operands: tuple[Piece, ...] = ()
+    index: int = 0
+
+    @property
+    def names(self) -> Iterator[str]:
+        """The weights that it is made of."""
+        if self.name:
+            yield self.name
+        for operand in self.operands:
+            yield from operand.names
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    piece: Piece
+    node: Node
+    is_cut: bool
+
+
+class Pieces:
+    """Which values of a graph are pieces of weights.
+
+    Nodes are shown to it in program order. It replaces operands by equal ones, so that what is the
+    same piece on the same device is one value.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, _Known] = {}
+        self._values: dict[tuple[Piece, DeviceRef], Value] = {}
+        self._same: dict[int, Value] = {}
+
+    def __contains__(self, value: Value) -> bool:
+        return id(value) in self._found
+
+    def same(self, value: Value) -> Value:
+        """The value that stands for all that are the same piece on the same device."""
+        return self._same.get(id(value), value)
+
+    def note(self, node: Node) -> bool:
+        """Takes a node in; whether its results are pieces, so that it need not run."""
+        if isinstance(node.op, ConstantExternal):
+            self._found[id(node.results[0])] = _Known(Piece(node.op.name), node, True)
+            return True
+        node.operands = tuple(map(self.same, node.operands))
+        if not (node.operands and isinstance(node.op, _VIEWS)):
+            return False
+        types = [v.type for v in (*node.operands, *node.results)]
+        if not all(v in self for v in node.operands) or not all(
+            isinstance(d, StaticDim) for t in types for d in t.shape
+        ):
+            return False
+        operands = tuple(self._found[id(v)].piece for v in node.operands)
+        moves = isinstance(node.op, TransferTo)
+        for k, result in enumerate(node.results):
+            piece = operands[0] if moves else Piece("", node.op, operands, k)
+            known = self._values.setdefault((piece, result.type.device), result)
+            if known is result:
+                cuts = isinstance(node.op, _CUTS)
+                self._found[id(result)] = _Known(piece, node, cuts)
+            else:
+                self._same[id(result)] = known
+        return True
+
+    def cut(self, value: Value) -> Piece | None:
+        """The piece that a value is; None if it is looked at in another way where it is used."""
+        known = self._found[id(value)]
+        return known.piece if known.is_cut else None
+
+    def node(self, value: Value) -> Node:
+        """The node whose result a piece is."""
+        return self._found[id(value)].node
