@@ -15,6 +15,7 @@ on all lanes shows by how they are used, so a leaf joins a group when an op that
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -45,7 +46,7 @@ from maxjax.lower.lane_ops import (
     LaneScatter,
     LaneSum,
 )
-from maxjax.lower.pieces import Piece, Pieces
+from maxjax.lower.pieces import Piece, Pieces, tiled
 
 __all__ = ["Folded", "NotFolded", "Spread", "accelerators", "fold"]
 
@@ -233,7 +234,8 @@ class _Fold:
                     len(contents) == len(self.devices) and len(set(contents.values())) == 1
                 )
                 content = next(iter(contents.values()))
-                name = _named(content, weights)
+                parts = [content] if same else [contents.get(i) for i in range(len(self.devices))]
+                name = _named(parts, weights)
                 weights[name] = Spread(type_, content) if same else Spread(type_, None, contents)
                 declared.append(self.made(ConstantExternal(name, type_), (), value))
             elif kind == "constant":
@@ -911,14 +913,14 @@ def _same(a: _Leaf, b: _Leaf) -> bool:
     return a.kind == b.kind and a.type == b.type and a.content == b.content
 
 
-def _named(piece: Piece, known: Mapping[str, Any]) -> str:
-    """A name for what is made of a piece and those of other lanes."""
-    name = base = next(piece.names)
-    k = 1
-    while name in known:
-        k += 1
-        name = f"{base}#{k}"
-    return name
+def _named(pieces: Sequence[Piece | None], known: Mapping[str, Any]) -> str:
+    """A name for what is made of pieces: the weight's own if they are all of it, in order."""
+    found = [p for p in pieces if p is not None]
+    name = next(found[0].names)
+    whole = all(p == found[0] and p.name for p in found) or tiled(pieces) is not None
+    if whole and name not in known:
+        return name
+    return next(n for k in itertools.count(2) if (n := f"{name}#{k}") not in known)
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:

@@ -8,7 +8,7 @@ loading, each device reads and keeps its own part only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import StaticDim
@@ -22,7 +22,7 @@ from maxjax.graph.ops.shape import Permute, Reshape, Squeeze, Unsqueeze
 from maxjax.graph.ops.slicing import SliceTensor
 from maxjax.graph.value import Value
 
-__all__ = ["Piece", "Pieces"]
+__all__ = ["Piece", "Pieces", "tiled"]
 
 # What only looks at a tensor in another way, and the ones of these that cut something off.
 _VIEWS = (
@@ -38,12 +38,14 @@ class Piece:
 
     Attributes:
         name: The weight's name, if it is a whole one.
+        shape: Its shape then, where that is numbers.
         op: What cuts it out of others.
         operands: These.
         index: Which of the results it is.
     """
 
     name: str = ""
+    shape: tuple[int, ...] = ()
     op: Op | None = None
     operands: tuple[Piece, ...] = ()
     index: int = 0
@@ -55,6 +57,57 @@ class Piece:
             yield self.name
         for operand in self.operands:
             yield from operand.names
+
+
+def tiled(pieces: Sequence[Piece | None]) -> tuple[str, int] | None:
+    """The weight and axis of which these are equal parts, in order, with nothing left out."""
+    first = pieces[0]
+    if first is None or any(p is None or len(p.operands) != 1 for p in pieces):
+        return None
+    found = [p for p in pieces if p is not None]
+    names = {p.operands[0].name for p in found}
+    if len(names) != 1 or "" in names:
+        return None
+    (name,) = names
+    ops = [p.op for p in found]
+    if all(isinstance(op, Split) for op in ops):
+        (op, *others), n = ops, len(found)
+        assert isinstance(op, Split)
+        even = len(op.sizes) == n and len(set(op.sizes)) == 1
+        in_order = [p.index for p in found] == list(range(n))
+        return (name, op.axis) if even and in_order and all(o == op for o in others) else None
+    cuts = [_cut(p) for p in found]
+    axes = {c[0] for c in cuts if c is not None}
+    if None in cuts or len(axes) != 1:
+        return None
+    at = 0
+    for _, start, stop, size in (c for c in cuts if c is not None):
+        if start != at or stop - start != size // len(found):
+            return None
+        at = stop
+    _, _, _, size = cuts[0] or (0, 0, 0, 0)
+    return (name, axes.pop()) if at == size else None
+
+
+def _cut(piece: Piece) -> tuple[int, int, int, int] | None:
+    """The one axis that a slice cuts, where from and to, and how long it is; None if others."""
+    op = piece.op
+    if not isinstance(op, SliceTensor) or op.out_dims:
+        return None
+    shape = piece.operands[0].shape
+    found = None
+    for axis, entry in enumerate(op.index):
+        if type(entry) is not tuple or axis >= len(shape):
+            return None
+        start, stop, step = entry
+        stop = shape[axis] if stop is None else stop
+        if step != 1 or not isinstance(start, int) or not isinstance(stop, int):
+            return None
+        if (start, stop) != (0, shape[axis]):
+            if found is not None:
+                return None
+            found = axis, start, stop, shape[axis]
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +139,10 @@ class Pieces:
     def note(self, node: Node) -> bool:
         """Takes a node in; whether its results are pieces, so that it need not run."""
         if isinstance(node.op, ConstantExternal):
-            self._found[id(node.results[0])] = _Known(Piece(node.op.name), node, True)
+            dims = node.op.type.shape
+            static = all(isinstance(d, StaticDim) for d in dims)
+            piece = Piece(node.op.name, tuple(int(d) for d in dims) if static else ())
+            self._found[id(node.results[0])] = _Known(piece, node, True)
             return True
         node.operands = tuple(map(self.same, node.operands))
         if not (node.operands and isinstance(node.op, _VIEWS)):
@@ -99,7 +155,7 @@ class Pieces:
         operands = tuple(self._found[id(v)].piece for v in node.operands)
         moves = isinstance(node.op, TransferTo)
         for k, result in enumerate(node.results):
-            piece = operands[0] if moves else Piece("", node.op, operands, k)
+            piece = operands[0] if moves else Piece("", (), node.op, operands, k)
             known = self._values.setdefault((piece, result.type.device), result)
             if known is result:
                 cuts = isinstance(node.op, _CUTS)
