@@ -114,12 +114,12 @@ def test_more_than_the_bound_is_cut_off_and_told(tmp_path):
     assert (none.shape, count.item()) == ((2,), 0)
 
 
-def test_what_is_random_is_the_same_by_both_routes(tmp_path):
+def test_random_values_by_both_routes(tmp_path):
     g, _ = made("a mask")
     model = export.load(export.save(g, tmp_path / "g", bounds={"k": 40}))
     here = InferenceSession().load(g)
     rng = np.random.default_rng(0)
-    for n in range(1, 40, 3):
+    for n in range(1, 40, 9):
         x = rng.normal(size=n).astype(np.float32)
         found, count = [o.to_numpy() for o in model(x)]
         (whole,) = [o.to_numpy() for o in here(x)]
