@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from maxjax.driver import Device
 from maxjax.dtype import DType
-from maxjax.experimental._defaults import defaults_like
+from maxjax.experimental._defaults import default_device, defaults_like
+from maxjax.experimental.sharding.per_shard_dim import global_shape
 from maxjax.graph.dim import StaticDim
 
 __all__ = ["TensorFactories"]
@@ -91,9 +92,11 @@ class TensorFactories:
     @classmethod
     def range_like(cls, input: Any) -> Any:
         """0, 1, ... along the last axis, the same in all others, in a tensor like another."""
-        last = input.shape[-1]
-        with defaults_like(input):
+        shape = global_shape(input.shape)
+        last = shape[-1]
+        with defaults_like(input), default_device(input.mesh.devices[0]):
             row = cls.arange(
                 0, last if not isinstance(last, StaticDim) else int(last), out_dim=last
             )
-        return row.broadcast_to(input.shape)
+        whole = row.broadcast_to(shape)
+        return whole.to(input.mapping) if input.is_distributed else whole

@@ -12,7 +12,13 @@ from typing import Any
 from maxjax.driver import Device
 from maxjax.dtype import DType
 from maxjax.experimental._defaults import defaults
-from maxjax.experimental.sharding import BufferLayout, TensorLayout
+from maxjax.experimental.sharding import (
+    BufferLayout,
+    DeviceMapping,
+    DeviceMesh,
+    TensorLayout,
+    as_device_mapping,
+)
 from maxjax.graph import ops
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import DimLike, StaticDim
@@ -31,11 +37,26 @@ from maxjax.graph.value import (
 
 __all__: list[str] = []
 
+FILLED: dict[str, dict[str, Any]] = {"full": {}, "ones": {"value": 1}, "zeros": {"value": 0}}
+"""The functions that make tensors of one number, and that number where it is fixed."""
+
+
+def several(device: Any) -> DeviceMapping | None:
+    """How a new tensor is spread, as asked for or by default; None on one device."""
+    if device is None:
+        device = defaults()[1]
+    elif not isinstance(device, DeviceMesh | DeviceMapping):
+        return None
+    mapping = as_device_mapping(device)
+    return mapping if mapping.mesh.num_devices > 1 else None
+
 
 def place(device: Any) -> DeviceRef:
     """The device of a new value: as asked for, or the default one."""
     if isinstance(device, DeviceRef):
         return device
+    if isinstance(device, DeviceMapping):
+        device = device.mesh
     return DeviceRef.from_device(defaults(None, device)[1].devices[0])
 
 
@@ -43,7 +64,8 @@ def element_type(dtype: DType | None, device: Any) -> DType:
     """The element type of a new value: as asked for, or the default one."""
     if dtype is not None:
         return dtype
-    known = device.to_device() if isinstance(device, DeviceRef) else device
+    known = device.mesh if isinstance(device, DeviceMapping) else device
+    known = known.to_device() if isinstance(known, DeviceRef) else known
     return defaults(None, known)[0]
 
 

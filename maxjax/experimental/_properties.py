@@ -16,6 +16,7 @@ from maxjax.experimental.sharding import (
     Replicated,
     TensorLayout,
 )
+from maxjax.experimental.sharding.per_shard_dim import global_shape
 from maxjax.experimental.support import driver_tensor_type
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.shape import Shape
@@ -93,7 +94,7 @@ class TensorProperties:
         Raises:
             ValueError: If a dimension is symbolic.
         """
-        dims = list(self.shape)
+        dims = global_shape(self.shape)
         if not all(isinstance(d, StaticDim) for d in dims):
             raise ValueError(
                 f"a tensor of shape {self.shape.brief()} has no known number of elements"

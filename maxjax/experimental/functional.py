@@ -15,15 +15,24 @@ from typing import Any
 from maxjax.experimental import _graph_functions as own
 from maxjax.experimental._context import CONTEXT
 from maxjax.experimental._dispatch import functional, graph_function
+from maxjax.experimental._distributed import call_on_mesh as call_on_mesh
 from maxjax.experimental._graph_functions import buffer_of as buffer_of
+from maxjax.experimental._moves import (
+    allgather,
+    allreduce_sum,
+    distributed_broadcast,
+    filled,
+    reduce_scatter,
+    transfer_to,
+)
+from maxjax.experimental._moves import materialize as materialize
 from maxjax.experimental.realization_context import ensure_context
 from maxjax.experimental.realization_context import in_graph_context as in_graph_context
 from maxjax.experimental.realization_context import lazy as lazy
-from maxjax.experimental.sharding import DeviceMapping, DeviceMesh
+from maxjax.experimental.sharding.rules import rule_for
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.ir import CURRENT_GRAPH
 from maxjax.graph.value import TensorValue, as_outputs
 
 # The ops that are taken over with the signature they have.
@@ -155,9 +164,9 @@ MADE = ("full", "hann_window", "ones", "range", "zeros")
 RANDOM = ("uniform", "gaussian", "uniform_like", "gaussian_like")
 
 for _name in TAKEN:
-    globals()[_name] = graph_function(getattr(ops, _name))
+    globals()[_name] = graph_function(getattr(ops, _name), rule_for(_name))
 for _name in OWN:
-    globals()[_name] = graph_function(getattr(own, _name))
+    globals()[_name] = graph_function(getattr(own, _name), rule_for(_name))
 
 clip = globals()["clamp"]
 
@@ -170,7 +179,12 @@ def _made(name: str) -> Callable[..., Tensor]:
     def made(*args: Any, dtype: Any = None, device: Any = None, **kwargs: Any) -> Tensor:
         where = own.place(device)
         kind = own.element_type(dtype, where if device is None else device)
-        return make(*args, dtype=kind, device=where, **kwargs)
+        mapping = own.several(device)
+        if mapping is None:
+            return make(*args, dtype=kind, device=where, **kwargs)
+        if name in own.FILLED:
+            return filled(mapping, kind, *args, **own.FILLED[name], **kwargs)
+        return transfer_to(make(*args, dtype=kind, device=DeviceRef.CPU(), **kwargs), mapping)
 
     return made
 
@@ -183,10 +197,45 @@ _constant = graph_function(own.constant)
 @functools.wraps(own.constant)
 def constant(value: Any, dtype: Any = None, device: Any = None) -> Tensor:
     """A number, nested lists or an array; numbers have the default element type."""
+    mapping = own.several(device)
     if not hasattr(value, "dtype"):
         where = own.place(device)
         dtype, device = own.element_type(dtype, where if device is None else device), where
+    if mapping is not None:
+        return transfer_to(_constant(value, dtype, DeviceRef.CPU()), mapping)
     return _constant(value, dtype, device)
+
+
+def _like(name: str) -> Callable[..., Tensor]:
+    """A function that makes tensors like another, on several devices as that is."""
+    alike, make = globals()[name], globals()[name.removesuffix("_like")]
+
+    @functools.wraps(alike)
+    def made(like: Any, *args: Any, **kwargs: Any) -> Tensor:
+        if isinstance(like, Tensor) and like.is_distributed:
+            return make(like.shape, *args, dtype=like.dtype, device=like.mapping, **kwargs)
+        return alike(like, *args, **kwargs)
+
+    return made
+
+
+for _name in ("full_like", "ones_like", "zeros_like"):
+    globals()[_name] = _like(_name)
+_stack = globals()["stack"]
+
+
+@functools.wraps(_stack)
+def stack(values: Iterable[Any], axis: int = 0, device: Any = None) -> Tensor:
+    """The tensors one after the other along a new axis."""
+    mapping = None if device is None else own.several(device)
+    if mapping is None:
+        return _stack(values, axis, device)
+    if axis != 0:
+        raise ValueError(
+            f"stack: over several devices the new axis is the first, got axis={axis}; transpose "
+            "the result"
+        )
+    return transfer_to(_stack(values), mapping)
 
 
 arange = globals()["range"]
@@ -198,11 +247,17 @@ def _random(name: str) -> Callable[..., Tensor]:
     wrapped = draw.__wrapped__  # pyright: ignore[reportFunctionMemberAccess]
 
     def drawn(*args: Any, **kwargs: Any) -> Tensor:
+        mapping = own.several(kwargs.get("device")) if "like" not in name else None
+        if mapping is not None:
+            # One stream for the whole, so that devices differ in nothing but their part of it.
+            dtype = own.element_type(kwargs.get("dtype"), mapping)
+            kwargs |= {"dtype": dtype, "device": DeviceRef.CPU()}
         with ensure_context():
             seeded = getattr(CONTEXT.get(), "ensure_seed", None)
             if seeded is not None:
                 seeded()
-            return draw(*args, **kwargs)
+            made = draw(*args, **kwargs)
+            return made if mapping is None else transfer_to(made, mapping)
 
     drawn.__wrapped__ = wrapped  # pyright: ignore[reportFunctionMemberAccess]
     drawn.__name__ = drawn.__qualname__ = name
@@ -213,6 +268,8 @@ def _random(name: str) -> Callable[..., Tensor]:
 
 for _name in RANDOM:
     globals()[_name] = _random(_name)
+for _name in ("gaussian_like", "uniform_like"):
+    globals()[_name] = _like(_name)
 normal, normal_like = globals()["gaussian"], globals()["gaussian_like"]
 
 
@@ -315,54 +372,26 @@ def _values(result: Any) -> Any:
     return [TensorValue(r) if isinstance(r, Tensor) else r for r in as_outputs(result)]
 
 
-# ---------------------------------------------------------------- devices
-
-
-def transfer_to(t: Any, target: Any) -> Tensor:
-    """A tensor elsewhere; itself if it is there.
-
-    Args:
-        t: A tensor.
-        target: A device, or a mesh or mapping of one device.
-
-    Raises:
-        TypeError: If it is no tensor or no target.
-    """
-    if isinstance(target, DeviceMapping):
-        target = target.mesh
-    if isinstance(target, DeviceMesh):
-        if target.num_devices > 1 or (isinstance(t, Tensor) and t.is_distributed):
-            raise NotImplementedError(
-                "tensors are on one device so far; to spread work over several, write the graph "
-                "device by device with maxjax.graph"
-            )
-        target = target.devices[0]
-    if isinstance(t, Tensor):
-        same = target.to_device() if isinstance(target, DeviceRef) else target
-        if t.device == same:
-            return t
-        if t.real and CONTEXT.get() is None and CURRENT_GRAPH.get() is None:
-            return Tensor._of((t.storage.to(same),))
-    return _transferred(t, target)
-
-
-_transferred = functional(ops.transfer_to)
-
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     *TAKEN,
     *MADE,
     *OWN,
     *RANDOM,
+    "allgather",
+    "allreduce_sum",
     "arange",
+    "call_on_mesh",
     "clip",
     "cond",
     "constant",
+    "distributed_broadcast",
     "ensure_context",
     "functional",
     "in_graph_context",
     "lazy",
     "normal",
     "normal_like",
+    "reduce_scatter",
     "side_stream",
     "transfer_to",
     "while_loop",

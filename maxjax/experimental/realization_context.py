@@ -10,21 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from maxjax.driver import Buffer
+from maxjax.driver import CPU, Buffer
 from maxjax.experimental._context import (
     CONTEXT,
     RealizationContext,
     RealizationState,
     in_graph_context,
 )
+from maxjax.experimental._shards import spread_value
 from maxjax.experimental.executor import Executor, default_executor
 from maxjax.experimental.sharding import DeviceMapping, DeviceMesh
 from maxjax.experimental.support import SetterContext, contextvar_context, driver_tensor_type
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops
+from maxjax.graph.device import DeviceRef
 from maxjax.graph.graph import Graph
 from maxjax.graph.ir import CURRENT_GRAPH
-from maxjax.graph.type import BufferType
+from maxjax.graph.type import BufferType, TensorType
 from maxjax.graph.value import BufferValue, TensorValue, make_value
 
 __all__ = [
@@ -230,30 +232,39 @@ class GraphRealizationContext(_Context):
         self.prefix = prefix
         self.subgraph_cache: dict[Any, Any] | None = None
         self._constants: dict[int, tuple[Tensor, RealizationState]] = {}
-        self._weights: dict[str, TensorValue] = {}
+        self._weights: dict[str, tuple[TensorValue, ...]] = {}
 
     def weight(self, name: str, like: Tensor) -> Tensor:
         """A tensor that stands for a weight: declared in each graph that uses it, once.
 
         Args:
             name: The weight's name.
-            like: A tensor of its type, on its device.
+            like: A tensor of its type, on its device or spread over its devices.
         """
-        value = make_value(like.type, self.graph.body)
-        state = RealizationState((value,), self)  # pyright: ignore[reportArgumentType]
-        return Tensor._unrealized(state, external=name)
+        layout = like.layout.as_tensor()
+        values = tuple(make_value(t, self.graph.body) for t in layout.local_types)
+        state = RealizationState(values, self)  # pyright: ignore[reportArgumentType]
+        mapping = like.mapping if like.is_distributed else None
+        return Tensor._unrealized(state, mapping, external=name)
 
-    def add_weight(self, tensor: Tensor) -> TensorValue:
-        """A weight as a value of the graph; below the graph's prefix, it is a placeholder."""
+    def add_weight(self, tensor: Tensor) -> tuple[TensorValue, ...]:
+        """A weight as values of the graph; below the graph's prefix, it is a placeholder.
+
+        One that is spread over several devices is declared whole, on the CPU, and cut there.
+        """
         name = tensor.external_name
         assert name is not None
-        value = self._weights.get(name)
-        if value is None:
+        values = self._weights.get(name)
+        if values is None:
             own = bool(self.prefix) and name.startswith(self.prefix)
             short = name.removeprefix(self.prefix) if own else name
-            value = ops.constant_external(short, tensor.type, is_placeholder=own)
-            self._weights[name] = value
-        return value
+            mapping = tensor.mapping
+            device = CPU() if tensor.is_distributed else tensor.device
+            type_ = TensorType(tensor.dtype, tensor.shape, DeviceRef.from_device(device))
+            value = ops.constant_external(short, type_, is_placeholder=own)
+            values = tuple(spread_value(value, mapping)) if tensor.is_distributed else (value,)
+            self._weights[name] = values
+        return values
 
     def add_source(self, tensor: Tensor) -> RealizationState:
         """A tensor that has values, as constants of the graph."""

@@ -24,6 +24,7 @@ from maxjax.experimental._defaults import (
 from maxjax.experimental._factories import TensorFactories
 from maxjax.experimental._methods import TensorMethods
 from maxjax.experimental._properties import TensorProperties
+from maxjax.experimental._shards import spread
 from maxjax.experimental._show import show
 from maxjax.experimental.sharding import (
     DeviceMapping,
@@ -77,7 +78,7 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
     Args:
         data: A number, nested lists of numbers, or an array (NumPy, JAX, ``Buffer``, DLPack).
         dtype: The element type; for an array it must be the one it has.
-        device: Where: a device or a mesh.
+        device: Where: a device, or a mesh, of which each device then has a copy.
         storage: A ``Buffer`` to be a tensor of, in place of ``data``.
         state: For tensors without values; not for callers.
 
@@ -91,12 +92,14 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
     [[6.0, 12.0], [12.0, 26.0]]
     """
 
-    __slots__ = ("__weakref__", "_external", "_mapping", "_state", "_storages")
+    __slots__ = ("__weakref__", "_external", "_mapping", "_parts", "_state", "_storages")
 
     _storages: tuple[Buffer, ...]
     _state: RealizationState | None
     _mapping: DeviceMapping | None
     _external: str | None
+    # The tensors of its parts, once they are asked for.
+    _parts: tuple[Tensor, ...] | None
 
     def __init__(
         self,
@@ -113,9 +116,9 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
                 "a tensor is made of one thing: data, as in Tensor([1, 2]), or storage=a Buffer"
             )
         self._state, self._mapping, self._external = state, None, None
-        self._storages = ()
+        self._storages, self._parts = (), None
         if data is not None:
-            self._storages = (_made(data, dtype, device),)
+            self._storages, self._mapping = _made(data, dtype, device)
         elif storage is not None:
             self._storages = (storage,)
 
@@ -124,7 +127,7 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         """A tensor of buffers, one for each device of a mapping."""
         self = object.__new__(cls)
         self._storages, self._state = storages, None
-        self._mapping, self._external = mapping, None
+        self._mapping, self._external, self._parts = mapping, None, None
         return self
 
     @classmethod
@@ -137,12 +140,12 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         """A tensor of values of a graph."""
         self = object.__new__(cls)
         self._storages, self._state = (), state
-        self._mapping, self._external = mapping, external
+        self._mapping, self._external, self._parts = mapping, external, None
         return self
 
     def _realized(self, storages: tuple[Buffer, ...]) -> None:
         """Gives it its values."""
-        self._storages, self._state = storages, None
+        self._storages, self._state, self._parts = storages, None, None
 
     # ---------------------------------------------------------------- making
 
@@ -270,16 +273,35 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         """
         if self._state is None:
             raise TypeError("the tensor has values, and is none of a graph; see its buffers")
-        return self._state.values if self._external is None else (self._graph_value(),)
+        if self._external is not None:
+            return self._weight_values(self._external)
+        return self._state.values
 
     @property
     def local_shards(self) -> tuple[Tensor, ...]:
-        """Its part on each device, as tensors."""
+        """Its part on each device, as tensors; what is written to a part, it has."""
         if self._mapping is None:
             return (self,)
-        if self._state is None:
-            return tuple(Tensor._of((b,)) for b in self._storages)
-        return tuple(self._state.ctx.create_unrealized((v,)) for v in self._state.values)
+        state = self._state
+        if state is None:
+            if self._parts is None:
+                self._parts = tuple(Tensor._of((b,)) for b in self._storages)
+            return self._parts
+        values = state.values if self._external is None else self._weight_values(self._external)
+        return tuple(state.ctx.create_unrealized((v,)) for v in values)
+
+    def _local(self) -> tuple[Tensor, ...]:
+        """Its parts, for use in the graph being built; what is lazy elsewhere is computed."""
+        state = self._state
+        if state is not None and self._external is None:
+            graph = CURRENT_GRAPH.get()
+            if (
+                graph is not None
+                and state.ctx.graph is not graph
+                and state.ctx is not CONTEXT.get()
+            ):
+                self._compute()
+        return self.local_shards
 
     def to_numpy(self) -> np.ndarray:
         """Its values, computed if need be.
@@ -313,7 +335,13 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
 
         Raises:
             TypeError: If there are several, or it is in a graph.
+            ValueError: If it is spread over several devices that have no copy of it each.
         """
+        if self._mapping is not None and not self._mapping.is_fully_replicated:
+            raise ValueError(
+                f"item() is for a tensor on one device or copied to each, and this is placed "
+                f"{list(self._mapping.placements)}; place it Replicated() first"
+            )
         self._compute()
         if self.num_elements() != 1:
             raise TypeError(f"item() is for one element, and the tensor has {self.num_elements()}")
@@ -361,7 +389,8 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         self._one("value")
         state = self._state
         if state is not None and self._external is not None:
-            return self._weight_value(self._external)
+            (value,) = self._weight_values(self._external)
+            return value
         if state is not None:
             graph = CURRENT_GRAPH.get()
             if graph is None or state.ctx.graph is graph:
@@ -373,8 +402,8 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         (value,) = _context().add_source(self).values
         return value
 
-    def _weight_value(self, name: str) -> TensorValue:
-        """What the weight it stands for is in the graph being built."""
+    def _weight_values(self, name: str) -> tuple[TensorValue, ...]:
+        """What the weight it stands for is in the graph being built, on each device."""
         add = getattr(CONTEXT.get(), "add_weight", None)
         if add is None:
             raise TypeError(
@@ -481,8 +510,10 @@ def _context() -> RealizationContext:
     return ctx
 
 
-def _made(data: Any, dtype: DType | None, device: Any) -> Buffer:
-    """The contents of a new tensor.
+def _made(
+    data: Any, dtype: DType | None, device: Any
+) -> tuple[tuple[Buffer, ...], DeviceMapping | None]:
+    """The contents of a new tensor, and how they are spread over several devices.
 
     Raises:
         TypeError, ValueError: As for :class:`Tensor`.
@@ -496,9 +527,11 @@ def _made(data: Any, dtype: DType | None, device: Any) -> Buffer:
             raise ValueError(
                 f"the array is {buffer.dtype.name}, not {dtype.name}; cast it: Tensor(x).cast(...)"
             )
-        return buffer if device is None else buffer.to(as_mesh(device).devices[0])
-    dtype, mesh = defaults(dtype, device)
-    # Nobody else sees this memory, so programs can have it without a copy.
-    buffer = Buffer._hold(snapshot(numbers(data, dtype)), CPU(), shared=False)
-    where = mesh.devices[0]
-    return buffer if where.is_host else buffer.to(where)
+        mesh = DeviceMesh.single(buffer.device) if device is None else as_mesh(device)
+    else:
+        dtype, mesh = defaults(dtype, device)
+        # Nobody else sees this memory, so programs can have it without a copy.
+        buffer = Buffer._hold(snapshot(numbers(data, dtype)), CPU(), shared=False)
+    if mesh.num_devices > 1:
+        return spread(buffer, DeviceMapping.replicated(mesh))
+    return (buffer.to(mesh.devices[0]),), None

@@ -45,6 +45,8 @@ FILES = (
     "exp_functional",
     "exp_compilation",
     "exp_nn",
+    "exp_sharding",
+    "exp_virtual",
 )
 
 
