@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from maxjax import tree
-from maxjax.driver import Buffer
-from maxjax.experimental._construct import buffer_of
+from maxjax.driver import CPU
+from maxjax.dtype import DType
 from maxjax.experimental._context import CONTEXT, RealizationState
 from maxjax.experimental._defaults import default_device
 from maxjax.experimental._moves import transfer_to
@@ -136,13 +136,13 @@ def _laid_out(bound: inspect.BoundArguments, rule: Any, like: Tensor) -> list[_O
     def laid(value: Any, name: str, alone: bool) -> Any:
         if isinstance(value, TensorValue | BufferValue):
             value = Tensor.from_graph_value(value)
-        elif alone and isinstance(value, np.ndarray | np.generic | Buffer):
-            value = Tensor._of((buffer_of(np.asarray(value)),))
         if isinstance(value, Tensor):
             layout = value.layout
         elif alone and isinstance(value, numbers.Number):
-            # Each device makes it by itself.
+            # Each device makes it by itself, as it does an array.
             layout = TensorLayout(like.dtype, [], DeviceMapping.replicated(like.mesh))
+        elif alone and isinstance(value, np.ndarray):
+            layout = TensorLayout(DType.from_numpy(value.dtype), list(value.shape), CPU())
         elif type(value) in (list, tuple):
             return type(value)([laid(v, f"{name}[{i}]", False) for i, v in enumerate(value)])
         else:
@@ -165,7 +165,7 @@ def _with_numbers(
     Only the first device then has the number, the others zero.
     """
     layouts = [o.layout for o in operands]
-    made = [i for i, o in enumerate(operands) if not isinstance(o.given, Tensor)]
+    made = [i for i, o in enumerate(operands) if isinstance(o.given, numbers.Number)]
     if not made or any(len(r.needed_inputs) != len(operands) for r in rows):
         return layouts
     placed = [list(placements_on(layout, mesh)) for layout in layouts]
@@ -191,6 +191,8 @@ def _moved(operand: _Operand, mapping: DeviceMapping, mesh: DeviceMesh) -> Any:
     if isinstance(operand.given, Tensor):
         t = operand.given
         return transfer_to(t, mapping) if t.is_distributed else t
+    if isinstance(operand.given, np.ndarray):
+        return operand.given
     sums = [axis for axis, p in enumerate(mapping.placements) if isinstance(p, Partial)]
     value: Any = operand.given
     return PerShard(
@@ -337,13 +339,12 @@ def _seen_by_all(t: Tensor, mesh: DeviceMesh) -> Tensor:
 def _shards_on(t: Tensor, mesh: DeviceMesh, parts: dict[int, Any]) -> tuple[Tensor, ...]:
     """The parts of a distributed tensor, the same ones for each device."""
     if t.mesh != mesh:
-        there = (
-            ""
-            if (t.mesh.mesh_shape, t.mesh.axis_names) != (mesh.mesh_shape, mesh.axis_names)
-            else ", of other devices"
+        own, other = (
+            f"{m} of {', '.join(f'{d.label}:{d.id}' for d in dict.fromkeys(m.devices))}"
+            for m in (t.mesh, mesh)
         )
         raise ShardingError(
-            f"a tensor on {t.mesh}{there} cannot be used on {mesh}; bring it there with "
+            f"a tensor is on {own}, and is to be used on {other}; bring it there with "
             "transfer_to first"
         )
     if id(t) not in parts:

@@ -64,7 +64,7 @@ class _Models:
                 return model
         devices = {t.device for t in (*graph.input_types, *graph.output_types)}
         gpus = sorted((d for d in devices if d.is_gpu()), key=lambda d: d.id)
-        model = Model(to_jax(graph), [gpus[0].to_device() if gpus else CPU()])
+        model = Model(to_jax(graph), [d.to_device() for d in gpus] or [CPU()])
         with self._lock:
             self._models[key] = model
             while len(self._models) > _KEPT:

@@ -20,6 +20,7 @@ from maxjax.experimental._context import (
 from maxjax.experimental._shards import spread_value
 from maxjax.experimental.executor import Executor, default_executor
 from maxjax.experimental.sharding import DeviceMapping, DeviceMesh
+from maxjax.experimental.sharding.per_shard_dim import global_shape
 from maxjax.experimental.support import SetterContext, contextvar_context, driver_tensor_type
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops
@@ -260,7 +261,8 @@ class GraphRealizationContext(_Context):
             short = name.removeprefix(self.prefix) if own else name
             mapping = tensor.mapping
             device = CPU() if tensor.is_distributed else tensor.device
-            type_ = TensorType(tensor.dtype, tensor.shape, DeviceRef.from_device(device))
+            shape = global_shape(tensor.shape)
+            type_ = TensorType(tensor.dtype, shape, DeviceRef.from_device(device))
             value = ops.constant_external(short, type_, is_placeholder=own)
             values = tuple(spread_value(value, mapping)) if tensor.is_distributed else (value,)
             self._weights[name] = values

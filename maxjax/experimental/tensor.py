@@ -287,8 +287,10 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
             if self._parts is None:
                 self._parts = tuple(Tensor._of((b,)) for b in self._storages)
             return self._parts
-        values = state.values if self._external is None else self._weight_values(self._external)
-        return tuple(state.ctx.create_unrealized((v,)) for v in values)
+        if self._external is None:
+            return tuple(state.ctx.create_unrealized((v,)) for v in state.values)
+        values = self._weight_values(self._external)
+        return tuple(_context().create_unrealized((v,)) for v in values)
 
     def _local(self) -> tuple[Tensor, ...]:
         """Its parts, for use in the graph being built; what is lazy elsewhere is computed."""

@@ -11,11 +11,12 @@ from types import MappingProxyType
 from typing import Any
 
 from maxjax import tree
-from maxjax.driver import Buffer, Device
+from maxjax.driver import Accelerator, Buffer, Device
+from maxjax.dtype import DType
 from maxjax.engine import CompiledModel, InferenceSession, Model
 from maxjax.engine.session import LOOP
 from maxjax.engine.weights import bind
-from maxjax.experimental.compilation.staged import StagedGraph, is_buffer, stage
+from maxjax.experimental.compilation.staged import SIGNAL_BYTES, StagedGraph, is_buffer, stage
 from maxjax.experimental.sharding import TensorLayout
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph.dim import StaticDim
@@ -60,6 +61,7 @@ class CompiledCallable:
         self._counts = [len(layout.local_types) for layout in staged.out_layouts]
         self._plain = all(c == 1 for c in self._counts)
         self._writes = any(slot.is_buffer for slot in self._slots)
+        self._writes |= bool(staged.signal_device_ids)
         self._keywords = set(staged.in_tree.children[1].keys)
         # Whether the arguments are the places of tensors, one by one.
         self._flat_as_given = not self._keywords and all(
@@ -100,10 +102,11 @@ class CompiledCallable:
         """The weights by name, read-only."""
         return MappingProxyType(self._weights)
 
-    @property
+    @functools.cached_property
     def signal_buffers(self) -> list[Buffer]:
-        """None: XLA needs no signal buffers."""
-        return []
+        """The buffer for each accelerator of several, which calls add to the inputs."""
+        ids = self._staged.signal_device_ids
+        return [Buffer.zeros([SIGNAL_BYTES], DType.uint8, Accelerator(i)) for i in ids]
 
     @functools.cached_property
     def engine_model(self) -> Model:
@@ -144,6 +147,8 @@ class CompiledCallable:
         plain = self._flat_as_given and not kwargs and len(args) == len(slots)
         for slot, value in zip(slots, args if plain else self._flat(args, kwargs), strict=True):
             buffers += slot.buffers(value)
+        if self._staged.signal_device_ids:
+            self._add_signals(buffers)
         model = self.engine_model
         if self._writes or model._weights is None:
             results = model(*buffers)
@@ -175,8 +180,19 @@ class CompiledCallable:
         return found
 
     def execute_raw(self, *buffers: Buffer) -> list[Buffer]:
-        """Runs the function on buffers, in the order of the graph's inputs, without checks."""
-        return self.engine_model(*buffers)
+        """Runs the function on buffers, in the order of the graph's inputs, without checks.
+
+        Signal buffers may be left out.
+        """
+        given = list(buffers)
+        if len(given) + len(self._staged.signal_device_ids) == len(self.graph.inputs):
+            self._add_signals(given)
+        return self.engine_model(*given)
+
+    def _add_signals(self, buffers: list[Buffer]) -> None:
+        at = self._staged.signal_buffer_index
+        at = len(buffers) if at is None else at
+        buffers[at:at] = self.signal_buffers
 
     def export_mef(self, path: str | Path) -> None:
         """Writes it as an artifact, which ``maxjax.engine.read`` reads; weights need not be there.
@@ -272,7 +288,7 @@ def _array(weight: Any) -> Any:
     """A weight as the engine takes it."""
     if isinstance(weight, Tensor):
         weight._compute()
-        return weight.storage
+        return weight.materialize().storage
     return weight
 
 
@@ -296,10 +312,11 @@ def compile(
         name: The graph's name; the function's if left out.
         custom_extensions: Paths of custom kernels.
         allow_subgraphs: Whether ``as_subgraph`` functions are bodies of their own.
-        signal_devices: Accepted: XLA needs no signal buffers.
+        signal_devices: Accelerators that have a signal buffer, beside those of tensors on several
+            devices. XLA needs none, so nothing is in them.
         is_device_graph: Accepted: XLA records device graphs by itself.
         session: The session it runs in.
-        signal_buffer_index: Accepted; it must be the place of an input or after the last.
+        signal_buffer_index: Where among the inputs signal buffers are; at the end if left out.
 
     Returns:
         A function of the same arguments with a layout, or the type of a graph value, for each

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from maxjax import tree
 from maxjax.driver import Device
+from maxjax.dtype import DType
 from maxjax.experimental.realization_context import GraphRealizationContext
 from maxjax.experimental.sharding import BufferLayout, TensorLayout, as_layout
 from maxjax.experimental.tensor import Tensor
+from maxjax.graph.device import DeviceRef
 from maxjax.graph.graph import Graph
 from maxjax.graph.type import BufferType, TensorType
 from maxjax.graph.value import BufferValue, TensorValue
@@ -20,9 +22,12 @@ from maxjax.graph.value import BufferValue, TensorValue
 if TYPE_CHECKING:
     from maxjax.experimental.compilation.callable import CompiledCallable
 
-__all__ = ["StagedGraph", "flat_results", "graph_name", "stage"]
+__all__ = ["SIGNAL_BYTES", "StagedGraph", "flat_results", "graph_name", "stage"]
 
 _SPECS = (TensorLayout, TensorType, BufferType)
+
+SIGNAL_BYTES = 1
+"""The size of a signal buffer: XLA synchronizes devices by itself, so there is nothing in it."""
 
 
 def graph_name(fn: Callable[..., Any]) -> str:
@@ -39,15 +44,18 @@ class StagedGraph:
         graph: The graph it is traced into, with an input for each device of each layout.
         layouts: The layout of each tensor argument.
         treedef: The structure of ``(args, kwargs)``; values that are no tensors are in it.
-        signal_device_ids: The accelerators whose collectives it has; XLA needs no signals.
+        signal_device_ids: The accelerators for which it has signal buffers.
         prefix: Goes before the names of weights declared in it.
         subgraph_cache: Where the bodies of subgraphs are kept; None inlines them.
-        signal_buffer_index: Where among the inputs signal buffers would be.
+        signal_buffer_index: Where among the inputs the signal buffers are; at the end if left
+            out.
 
     Attributes:
         graph: The graph.
         in_layouts: The layout of each tensor argument.
         in_tree: The structure of ``(args, kwargs)``.
+        signal_device_ids: The accelerators for which it has signal buffers.
+        signal_buffer_index: Where among the inputs they are; None for the end.
         out_layouts: The layout of each tensor of the result.
         out_tree: The structure of the result.
 
@@ -73,9 +81,12 @@ class StagedGraph:
         self.in_layouts = list(layouts)
         self.in_tree = treedef
         self.signal_device_ids = signal_device_ids
-        context = GraphRealizationContext(graph, prefix=prefix)
+        self.signal_buffer_index = signal_buffer_index
+        inputs = list(graph.inputs)
+        signals = _taken_out(inputs, len(signal_device_ids), signal_buffer_index)
+        context = GraphRealizationContext(graph, signals or None, prefix)
         context.subgraph_cache = subgraph_cache
-        values = iter(graph.inputs)
+        values = iter(inputs)
         with context:
             tensors = []
             for layout in layouts:
@@ -124,9 +135,28 @@ def flat_results(result: Any, name: str) -> tuple[list[Tensor], tree.TreeDef]:
 
 def _outputs(tensor: Tensor) -> list[TensorValue]:
     """The values of a result, in the graph being built."""
-    if not tensor.is_distributed:
-        return [TensorValue(tensor)]
-    return [TensorValue(shard) for shard in tensor.local_shards]
+    return [TensorValue(part) for part in tensor._local()]
+
+
+def _taken_out(inputs: list[Any], count: int, index: int | None) -> list[Any]:
+    """Signal buffers, taken out from among the inputs."""
+    start = len(inputs) - count if index is None else index
+    taken = inputs[start : start + count]
+    del inputs[start : start + count]
+    return taken
+
+
+def _signal_ids(fn: Any, layouts: Sequence[TensorLayout], asked: Iterable[Device]) -> list[int]:
+    """The accelerators that exchange anything: those of tensors on several, and those asked for.
+
+    Tensors on several devices are those of layouts, and those in ``fn`` where it is a module.
+    """
+    meshes = [layout.mesh for layout in layouts]
+    if tree.is_node(fn):
+        meshes += [t.mesh for t in tree.leaves(fn, leaf=Tensor)]
+    devices = [d for mesh in meshes if mesh.num_devices > 1 for d in mesh.devices]
+    found = sorted({d.id for d in (*devices, *asked) if not d.is_host})
+    return found if len(found) > 1 else []
 
 
 def stage(
@@ -146,9 +176,10 @@ def stage(
         name: The graph's name; the function's if left out.
         custom_extensions: Paths of custom kernels.
         allow_subgraphs: Whether ``as_subgraph`` functions are bodies of their own.
-        signal_devices: Accepted: XLA needs no signal buffers.
+        signal_devices: Accelerators that have a signal buffer among the inputs, beside those of
+            tensors on several devices. XLA needs none, so nothing is in them.
         is_device_graph: Accepted: XLA records device graphs by itself.
-        signal_buffer_index: Accepted; it must be the place of an input or after the last.
+        signal_buffer_index: Where among the inputs signal buffers are; at the end if left out.
 
     Returns:
         A function of the same arguments with a layout, or the type of a graph value, for each
@@ -172,12 +203,14 @@ def stage(
             _layout(path, spec) for path, spec in zip(treedef.leaf_paths, found, strict=True)
         ]
         types = [t for layout in layouts for t in layout.local_types]
+        ids = _signal_ids(fn, layouts, signal_devices)
         if signal_buffer_index is not None and not 0 <= signal_buffer_index <= len(types):
             raise ValueError(
                 f"signal_buffer_index is from 0 to the number of inputs, {len(types)}, not "
                 f"{signal_buffer_index}"
             )
-        list(signal_devices)
+        at = len(types) if signal_buffer_index is None else signal_buffer_index
+        types[at:at] = [BufferType(DType.uint8, [SIGNAL_BYTES], DeviceRef.GPU(i)) for i in ids]
         graph = Graph(
             name or graph_name(fn),
             input_types=types,
@@ -190,6 +223,7 @@ def stage(
             graph,
             layouts,
             treedef,
+            tuple(ids),
             subgraph_cache=cache,
             signal_buffer_index=signal_buffer_index,
         )

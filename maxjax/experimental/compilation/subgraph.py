@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
 
 from maxjax import tree
 from maxjax.experimental._context import CONTEXT
 from maxjax.experimental.compilation.staged import flat_results, graph_name
 from maxjax.experimental.realization_context import GraphRealizationContext
+from maxjax.experimental.sharding import DeviceMapping
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops, text
 from maxjax.graph.graph import Graph
@@ -81,9 +83,13 @@ def as_subgraph(
         if bodies is None:
             return fn(*args, **kwargs)
         found, treedef = tree.flatten((args, kwargs), leaf=Tensor)
-        operands = [_operand(t) for t in found]
+        operands = [o for t in found for o in _operands(t)]
         where = prefix or _position(fn)
-        structure = (identity, symbol, treedef, tuple(o.type for o in operands), bool(where))
+        types = (
+            *(o.type for o in operands),
+            *(t.mapping if t.is_distributed else None for t in found),
+        )
+        structure = (identity, symbol, treedef, types, bool(where))
         body = None if identity is None else bodies.get(structure)
         if body is None:
             body = _body(context.graph, fn, symbol, found, operands, treedef, where)
@@ -91,10 +97,9 @@ def as_subgraph(
             body = _shared(same, body, compare=identity is None)
             if identity is not None:
                 bodies[structure] = body
-        graph, out_tree = body
-        results = ops.call(graph, *operands, prefix=where)
-        tensors = [context.create_unrealized((r,)) for r in results]
-        return tree.unflatten(out_tree, tensors)
+        results = iter(ops.call(body.graph, *operands, prefix=where))
+        tensors = [_next(context, results, mapping) for mapping in body.mappings]
+        return tree.unflatten(body.out_tree, tensors)
 
     return use
 
@@ -120,10 +125,24 @@ def _position(fn: Callable[..., Any]) -> str:
     return ""
 
 
-def _operand(tensor: Tensor) -> Any:
-    """A tensor as the operand of a call: as a buffer where it is one."""
-    value = tensor._graph_value()
-    return value if isinstance(value, BufferValue) else TensorValue(value)
+class _Body(NamedTuple):
+    """A graph, the structure of its result, and how each tensor of that is spread, if it is."""
+
+    graph: Graph
+    out_tree: tree.TreeDef
+    mappings: tuple[DeviceMapping | None, ...]
+
+
+def _operands(tensor: Tensor) -> list[Any]:
+    """A tensor as operands of a call, one for each device: as buffers where it is one."""
+    values = [part._graph_value() for part in tensor._local()]
+    return [v if isinstance(v, BufferValue) else TensorValue(v) for v in values]
+
+
+def _next(context: Any, values: Iterator[Any], mapping: DeviceMapping | None) -> Tensor:
+    """A tensor of the next values, one for each of its devices."""
+    count = 1 if mapping is None else mapping.mesh.num_devices
+    return context.create_unrealized(tuple(islice(values, count)), mapping=mapping)
 
 
 def _body(
@@ -134,31 +153,33 @@ def _body(
     operands: list[Any],
     treedef: tree.TreeDef,
     prefix: str,
-) -> tuple[Graph, tree.TreeDef]:
-    """The body of a function for operands of these types, and the structure of its result."""
+) -> _Body:
+    """The body of a function for operands of these types."""
     sub = parent.add_subgraph(symbol, input_types=[o.type for o in operands])
     context = GraphRealizationContext(sub, prefix=prefix)
     try:
         with context:
-            inside = [context.create_unrealized((v,)) for v in sub.inputs]
+            values = iter(sub.inputs)
+            inside = [
+                _next(context, values, t.mapping if t.is_distributed else None) for t in tensors
+            ]
             args, kwargs = tree.unflatten(treedef, inside)
             results, out_tree = flat_results(fn(*args, **kwargs), symbol)
-            sub.output(*[TensorValue(r) for r in results])
+            sub.output(*[TensorValue(part) for r in results for part in r._local()])
     except BaseException:
         parent.module._drop(sub)
         raise
-    return sub, out_tree
+    mappings = tuple(r.mapping if r.is_distributed else None for r in results)
+    return _Body(sub, out_tree, mappings)
 
 
-def _shared(
-    known: list[tuple[Graph, tree.TreeDef]], new: tuple[Graph, tree.TreeDef], *, compare: bool
-) -> tuple[Graph, tree.TreeDef]:
+def _shared(known: list[_Body], new: _Body, *, compare: bool) -> _Body:
     """A body like a new one if there is one among those known, else the new one."""
     if compare:
-        written = _written(new[0])
+        written = _written(new.graph)
         for body in known:
-            if body[1] == new[1] and _written(body[0]) == written:
-                new[0].module._drop(new[0])
+            if body[1:] == new[1:] and _written(body.graph) == written:
+                new.graph.module._drop(new.graph)
                 return body
     known.append(new)
     return new
