@@ -13,6 +13,7 @@ from maxjax.artifact.manifest import Manifest, ProgramEntry
 from maxjax.graph.dim import Dim
 from maxjax.graph.type import Type
 from maxjax.lower.condition import Condition
+from maxjax.lower.spmd import arguments
 from maxjax.lower.symbolic import symbols
 
 __all__ = ["misfit"]
@@ -32,8 +33,10 @@ def misfit(program: export.Exported, manifest: Manifest, entry: ProgramEntry) ->
             return f"it takes the weights {', '.join(weights) or 'none'}"
     except (TypeError, ValueError, AttributeError):
         return "it takes or gives other parts than weights, inputs and buffers"
-    tensors = [t for t, b in zip(signature.inputs, signature.is_buffer, strict=True) if not b]
-    states = [t for t, b in zip(signature.inputs, signature.is_buffer, strict=True) if b]
+    tensors, states = arguments(signature, manifest.layout)
+    results: list[Any] = [*signature.outputs]
+    if manifest.layout is not None:
+        results = [p.whole(manifest.devices) for p in manifest.layout.outputs]
     fixed = [Condition(Dim(name), "==", Dim(size)) for name, size in entry.sizes.items()]
     try:
         sizes = symbols(signature, [*manifest.conditions, *fixed]).sizes
@@ -43,7 +46,7 @@ def misfit(program: export.Exported, manifest: Manifest, entry: ProgramEntry) ->
         ("weights", [*signature.weights.values()], [weights[name] for name in signature.weights]),
         ("inputs", tensors, inputs),
         ("buffers", states, buffers),
-        ("outputs", [*signature.outputs], outputs),
+        ("outputs", results, outputs),
         ("buffers' contents", states, finals),
     ):
         fits = len(types) == len(avals)

@@ -19,6 +19,7 @@ from maxjax.graph.dim import StaticDim, parse_dim
 from maxjax.graph.type import BufferType, TensorType
 from maxjax.lower.condition import Condition
 from maxjax.lower.signature import Signature
+from maxjax.lower.spmd import Layout, Part
 from maxjax.support.ml import NamedSpec
 
 __all__ = ["FORMAT", "PLATFORMS", "Manifest", "ProgramEntry", "WeightEntry", "spec_of"]
@@ -82,6 +83,7 @@ class Manifest:
         programs: The programs; the first one is for all sizes.
         weights: The weights by name.
         weights_sha256: The hash of the header of the weights file; empty if there is none.
+        layout: How what goes in and out is spread over several devices; None for one.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Manifest:
     programs: tuple[ProgramEntry, ...]
     weights: Mapping[str, WeightEntry]
     weights_sha256: str = ""
+    layout: Layout | None = None
 
     @property
     def signature(self) -> Signature:
@@ -109,7 +112,7 @@ class Manifest:
             self.outputs,
             weights,
             self.returned,
-            frozenset(t.device for t in types),
+            frozenset(self.layout.devices if self.layout else (t.device for t in types)),
             self.conditions,
         )
 
@@ -145,6 +148,8 @@ class Manifest:
                 for name, w in self.weights.items()
             },
         }
+        if self.layout is not None:
+            document["layout"] = _laid_out(self.layout)
         return yaml.dump(document, Dumper=_DUMPER, sort_keys=False, width=2**16, allow_unicode=True)
 
     @classmethod
@@ -185,12 +190,16 @@ class Manifest:
             programs,
             {name: _weight(part) for name, part in top.named("weights")},
             top.hash("weights_sha256") if top.get("weights_sha256", str) else "",
+            _layout(_Part("the manifest, layout", document["layout"]))
+            if "layout" in document
+            else None,
         )
         unknown = set(manifest.platforms) - set(PLATFORMS)
         if unknown or not manifest.platforms:
             raise ValueError(f"the manifest lists platforms that are none: {sorted(unknown)}")
         if manifest.devices < 1:
             raise ValueError(f"the manifest says that it runs on {manifest.devices} devices")
+        manifest._check_layout()
         for at in manifest.returned:
             if at is not None and not (
                 0 <= at < len(manifest.inputs) and isinstance(manifest.inputs[at], BufferType)
@@ -204,6 +213,74 @@ class Manifest:
             )
         return manifest
 
+    def _check_layout(self) -> None:
+        layout = self.layout
+        n = 1 if layout is None else len(layout.devices)
+        if n != self.devices or (layout is not None and n < 2):
+            raise ValueError(
+                f"the manifest says that it runs on {self.devices} devices, and lays out {n}"
+            )
+        if layout is None:
+            return
+        if layout.weights.keys() != self.weights.keys():
+            raise ValueError("the manifest's layout has other weights than the manifest")
+        used = sorted(i for _, numbers in layout.inputs for i in numbers if i >= 0)
+        if used != list(range(len(self.inputs))):
+            raise ValueError("the manifest's layout has other inputs than the manifest")
+        right = len(layout.results) == len(self.outputs) and all(
+            0 <= k < len(layout.outputs) and 0 <= lane < n for k, lane in layout.results
+        )
+        for part, numbers in layout.inputs:
+            right = right and len(numbers) == (1 if part.axis is None else n)
+            right = right and max(numbers) >= 0
+        if not right:
+            raise ValueError("the manifest's layout is not of its inputs and outputs")
+
+
+def _laid_out(layout: Layout) -> dict[str, Any]:
+    def part(p: Part) -> dict[str, Any]:
+        return _described(p.type) | ({} if p.axis is None else {"axis": p.axis})
+
+    return {
+        "devices": [str(d) for d in layout.devices],
+        "inputs": [part(p) | {"of": list(numbers)} for p, numbers in layout.inputs],
+        "outputs": [part(p) for p in layout.outputs],
+        "results": [list(r) for r in layout.results],
+        "weights": {name: part(p) for name, p in layout.weights.items()},
+    }
+
+
+def _layout(top: _Part) -> Layout:
+    def part(entry: _Part) -> Part:
+        axis = entry.get("axis", int) if "axis" in entry.value else None
+        type_ = _type(entry)
+        if axis is not None and not 0 <= axis < max(1, len(type_.shape)):
+            raise ValueError(f"{entry.where}: 'axis' is none of {type_.brief()}")
+        return Part(type_, axis)
+
+    def numbers(where: str, value: Any) -> tuple[int, ...]:
+        if not isinstance(value, list) or not value or any(type(v) is not int for v in value):
+            raise ValueError(f"{where} is to be numbers, not {value!r:.60}")
+        return tuple(value)
+
+    pairs = [numbers("the manifest, layout, results", r) for r in top.get("results", list)]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError("the manifest, layout, results: each is to be a pair")
+    return Layout(
+        tuple(_device("the manifest, layout", d) for d in top.strings("devices")),
+        tuple((part(i), numbers(i.where, i.value.get("of"))) for i in top.parts("inputs")),
+        {name: part(p) for name, p in top.named("weights")},
+        tuple(part(o) for o in top.parts("outputs")),
+        tuple((pair[0], pair[1]) for pair in pairs),
+    )
+
+
+def _device(where: str, text: str) -> DeviceRef:
+    name, _, number = text.partition(":")
+    if name not in ("cpu", "gpu") or not re.fullmatch(r"\d{1,9}", number):
+        raise ValueError(f"{where}: 'device' is such as cpu:0, not {text!r:.60}")
+    return DeviceRef(name, int(number))
+
 
 def _is_count(type_: _Type) -> bool:
     return type_.dtype is DType.int64 and not type_.shape
@@ -215,7 +292,7 @@ def spec_of(type_: _Type) -> NamedSpec:
     return NamedSpec(dims, type_.dtype)
 
 
-def _described(type_: _Type) -> dict[str, Any]:
+def _described(type_: Any) -> dict[str, Any]:
     kind = "buffer" if isinstance(type_, BufferType) else "tensor"
     return {"type": str(spec_of(type_)), "kind": kind, "device": str(type_.device)}
 
@@ -268,9 +345,7 @@ def _type(part: _Part) -> Any:
     kind = part.value.get("kind", "tensor")
     if kind not in ("tensor", "buffer"):
         raise ValueError(f"{part.where}: 'kind' is tensor or buffer, not {kind!r:.60}")
-    name, _, number = part.get("device", str).partition(":")
-    if name not in ("cpu", "gpu") or not re.fullmatch(r"\d{1,9}", number):
-        raise ValueError(f"{part.where}: 'device' is such as cpu:0, not {part.value['device']!r}")
+    device = _device(part.where, part.get("device", str))
     try:
         spec = NamedSpec.parse(part.get("type", str))
         if any(d == -1 for d in spec.dims):
@@ -278,7 +353,7 @@ def _type(part: _Part) -> Any:
         dims = [parse_dim(d) if isinstance(d, str) else d for d in spec.dims]
         dtype = DType(spec.dtype.value)
         cls = BufferType if kind == "buffer" else TensorType
-        return cls(dtype, dims, DeviceRef(name, int(number)))
+        return cls(dtype, dims, device)
     except (ValueError, TypeError, OverflowError, RecursionError, ZeroDivisionError) as e:
         raise ValueError(f"{part.where}: 'type': {e}") from None
 

@@ -13,10 +13,13 @@ from typing import Any
 
 import jax
 from jax import export
+from jax.sharding import AbstractMesh, NamedSharding
 
 from maxjax.graph.dim import Dim
 from maxjax.lower import Function, LoweredFunction, to_jax
 from maxjax.lower.condition import Condition
+from maxjax.lower.lane_ops import LANES
+from maxjax.lower.spmd import LaneFunction, Part, arguments, layout_of
 from maxjax.lower.symbolic import Symbols, asked, specs, symbols
 
 __all__ = ["Program", "programs"]
@@ -106,13 +109,13 @@ def _program(
         return function({**weights, **baked}, inputs, buffers)
 
     run.__name__ = run.__qualname__ = re.sub(r"\W", "_", signature.name) or "graph"
-    # Other consumers find their arguments by their places, so that none is left out.
-    jitted = jax.jit(run, donate_argnums=(2,), keep_unused=True)
-    arguments = specs(signature.inputs, found.sizes)
     kept = {n: t for n, t in signature.weights.items() if n not in baked}
+    # Other consumers find their arguments by their places, so that none is left out.
+    jitted = jax.jit(run, donate_argnums=(2,), keep_unused=True, **_shardings(function, kept))
     weights = dict(zip(kept, specs(kept.values(), found.sizes), strict=True))
-    inputs = [a for a, b in zip(arguments, signature.is_buffer, strict=True) if not b]
-    buffers = [a for a, b in zip(arguments, signature.is_buffer, strict=True) if b]
+    inputs, buffers = (
+        specs(types, found.sizes) for types in arguments(signature, layout_of(function))
+    )
     checks = [export.DisabledSafetyCheck.custom_call(name) for name in custom_calls]
 
     def exported(platforms: Sequence[str]) -> export.Exported:
@@ -134,6 +137,25 @@ def _program(
     return Program(sizes, bytes(whole.serialize()), modules, found.conditions)
 
 
+def _shardings(function: Function, weights: Iterable[str]) -> dict[str, Any]:
+    """How arguments and results are spread over a mesh, if they are, for ``jax.jit``."""
+    layout = layout_of(function)
+    if layout is None:
+        return {}
+    mesh = AbstractMesh((len(layout.devices),), (LANES,))
+
+    def of(parts: Iterable[Part]) -> list[NamedSharding]:
+        return [NamedSharding(mesh, p.spec) for p in parts]
+
+    own = list(weights)
+    given = dict(zip(own, of(layout.weights[n] for n in own), strict=True))
+    tensors, states = ([p for p, _ in g] for g in (layout.tensors, layout.buffers))
+    return {
+        "in_shardings": (given, of(tensors), of(states)),
+        "out_shardings": (of(layout.outputs), of(states)),
+    }
+
+
 # ---------------------------------------------------------------- what cannot be in a file
 
 
@@ -145,9 +167,14 @@ def _refuse_callbacks(function: Function, jaxpr: Any) -> None:
     """
     if not list(_callbacks(jaxpr, "")):
         return
-    if isinstance(function, LoweredFunction):
+    located: Any = None
+    if isinstance(function, LaneFunction):
+        manner = dataclasses.replace(function.local.manner, locations=True)
+        located = LaneFunction(function.folded, manner)
+    elif isinstance(function, LoweredFunction):
         located = to_jax(function.graph, dataclasses.replace(function.manner, locations=True))
-        jaxpr = _retraced(located, function)
+    if located is not None:
+        jaxpr = _retraced(located)
     names = dict.fromkeys(_last(path) for path in _callbacks(jaxpr, ""))
     raise ValueError(
         "a program in a file cannot call back into Python, as these ops do: "
@@ -155,20 +182,15 @@ def _refuse_callbacks(function: Function, jaxpr: Any) -> None:
     )
 
 
-def _retraced(located: LoweredFunction, function: Function) -> Any:
+def _retraced(located: Any) -> Any:
     """The trace of the same graph with locations in its names."""
-    sizes = symbols(function.signature, function.signature.conditions).sizes
-    arguments = specs(function.signature.inputs, sizes)
-    weights = function.signature.weights
-    return (
-        jax.jit(located.__call__)
-        .trace(
-            dict(zip(weights, specs(weights.values(), sizes), strict=True)),
-            [a for a, b in zip(arguments, function.signature.is_buffer, strict=True) if not b],
-            [a for a, b in zip(arguments, function.signature.is_buffer, strict=True) if b],
-        )
-        .jaxpr
+    sizes = symbols(located.signature, located.signature.conditions).sizes
+    weights = located.signature.weights
+    given = dict(zip(weights, specs(weights.values(), sizes), strict=True))
+    inputs, buffers = (
+        specs(types, sizes) for types in arguments(located.signature, layout_of(located))
     )
+    return jax.jit(located.__call__).trace(given, inputs, buffers).jaxpr
 
 
 def _callbacks(jaxpr: Any, path: str) -> Iterator[str]:

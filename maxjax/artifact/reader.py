@@ -19,6 +19,7 @@ from maxjax.artifact.manifest import Manifest, ProgramEntry
 from maxjax.artifact.weights import WeightsFile
 from maxjax.graph.dim import StaticDim
 from maxjax.lower.signature import Signature
+from maxjax.lower.spmd import Layout
 
 __all__ = ["MANIFEST", "WEIGHTS", "Artifact", "is_artifact"]
 
@@ -98,6 +99,11 @@ class Artifact:
     def signature(self) -> Signature:
         """What it takes and gives."""
         return self._signature
+
+    @property
+    def layout(self) -> Layout | None:
+        """How what goes in and out is spread over several devices; None for one."""
+        return self.manifest.layout
 
     @property
     def weight_keys(self) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from maxjax.graph.ir import warn
 from maxjax.graph.ops.debug import Print
 from maxjax.lower import Function, LoweredFunction, Manner, Signature, to_jax
 from maxjax.lower.condition import Condition
+from maxjax.lower.spmd import LaneFunction, layout_of, one_program
 from maxjax.lower.symbolic import needed
 
 __all__ = ["write_artifact"]
@@ -60,6 +61,7 @@ def write_artifact(
         ValueError: If an op cannot be exported, or a platform, a name or a condition is none.
         OSError: If the file cannot be written.
     """
+    function = one_program(function)
     signature = function.signature
     platforms = _platforms(platforms)
     known = [*signature.conditions, *(Condition.parse(c) for c in conditions)]
@@ -67,6 +69,10 @@ def write_artifact(
         known = [*needed(function), *known]
         _warn_prints(function.graph)
         function = to_jax(function.graph, Manner(prints=False, locations=debug_info))
+    elif isinstance(function, LaneFunction):
+        known = [*needed(function.local), *known]
+        function = LaneFunction(function.folded, Manner(prints=False, locations=debug_info))
+    layout = layout_of(function)
     kept = dict(arrays or {})
     baked = {name: kept.pop(name) for name in _named("bake", bake, kept)}
     made = list(
@@ -91,7 +97,7 @@ def write_artifact(
         signature.name,
         {"maxjax": __version__, "jax": jax.__version__, "jaxlib": metadata.version("jaxlib")},
         tuple(platforms),
-        1,
+        1 if layout is None else len(layout.devices),
         "highest",
         signature.inputs,
         signature.outputs,
@@ -105,6 +111,7 @@ def write_artifact(
             if name not in baked
         },
         header_hash,
+        layout,
     )
     text = manifest.dump().encode()
     target = Path(path)

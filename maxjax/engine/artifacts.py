@@ -29,18 +29,24 @@ def loaded(
         ValueError: As :func:`load` does.
     """
     manifest = artifact.manifest
-    if manifest.devices != 1:
-        raise ValueError(
-            f"{artifact.path} is a program for {manifest.devices} devices, and a model runs on one"
-        )
+    if artifact.layout is not None:
+        there = [d for d in devices if not d.is_host]
+        if len(there) < manifest.devices:
+            names = ", ".join(map(str, there or devices))
+            raise ValueError(
+                f"{artifact.path} is a program for {manifest.devices} devices "
+                f"({', '.join(map(str, artifact.layout.devices))}), and here are {len(there)} "
+                f"accelerators ({names}); save it again for these, or load it with "
+                "devices=[Accelerator(0), ...]"
+            )
     _ = artifact.whole  # a damaged program is found now, and not at the first call
     bound = {**weights, **(registry or {})}
     model = Model(artifact, devices, bound, recompile=recompile, buckets=buckets)
-    there = platforms_of(model.target)
-    if not there & set(manifest.platforms):
+    found = platforms_of(model.target)
+    if not found & set(manifest.platforms):
         raise ValueError(
             f"{artifact.path} is for {', '.join(manifest.platforms)}, and {model.target} is "
-            f"{' or '.join(sorted(there))}; save it with platforms=[...] that include it"
+            f"{' or '.join(sorted(found))}; save it with platforms=[...] that include it"
         )
     return model
 

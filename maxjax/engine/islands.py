@@ -19,6 +19,7 @@ from maxjax.graph.dim import SymbolicDim
 from maxjax.graph.type import BufferType
 from maxjax.lower.function import LoweredFunction
 from maxjax.lower.split import Island, Split
+from maxjax.lower.spmd import no_program
 
 __all__ = ["IslandPrograms"]
 
@@ -143,6 +144,15 @@ class IslandPrograms(Programs):
         return found, [contents[id(v)] for v in inputs if isinstance(v.type, BufferType)]
 
     # ---------------------------------------------------------------- what it says of itself
+
+    @property
+    def exported(self) -> Any:
+        """Nothing: an artifact is one program.
+
+        Raises:
+            ValueError: Always; says why it is none.
+        """
+        raise no_program(self._signature.name, self.reason)
 
     def plan(self) -> ExecutionPlan:
         """A program for each device, and why."""

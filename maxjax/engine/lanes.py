@@ -14,13 +14,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from maxjax.driver import Device
 from maxjax.engine.islands import IslandPrograms
-from maxjax.engine.pieces import check_home, cut_out, placed_piece, settled
+from maxjax.engine.pieces import check_home, placed_piece, settled
 from maxjax.engine.plan import Collective, ExecutionPlan, Placement, type_bytes, type_text
 from maxjax.engine.programs import Program, Programs, Recompile, Shapes
 from maxjax.lower import Function
 from maxjax.lower.fold import Folded, NotFolded, Spread, fold
 from maxjax.lower.function import LoweredFunction
 from maxjax.lower.lane_ops import LANES, LaneGather, LaneMove, LaneScatter, LaneSum
+from maxjax.lower.pieces import cut_out
 from maxjax.lower.split import split
 from maxjax.lower.spmd import LaneFunction, Layout, Part
 
@@ -85,6 +86,11 @@ class LanePrograms(Programs):
             self._placed(part, self.folded.weights[name], arrays)
             for name, part in self.layout.weights.items()
         )
+
+    @property
+    def exported(self) -> Any:
+        """What an artifact of the model is."""
+        return self.lane_function
 
     def weights(self, placed: Sequence[Any]) -> dict[str, jax.Array]:
         """What :meth:`place` gave, by the names that the program has for it."""

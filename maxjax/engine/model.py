@@ -134,6 +134,15 @@ class Model:
         return self._programs.function
 
     @property
+    def exported(self) -> Function:
+        """What an artifact of it holds; ``maxjax.export.save`` writes one.
+
+        Raises:
+            ValueError: If it runs as a program for each of several devices.
+        """
+        return self._programs.exported
+
+    @property
     def target(self) -> Device:
         """The device that it runs on; of several the first."""
         return self._target

@@ -120,6 +120,11 @@ class Programs:
             found |= dict(zip(key, array, strict=True)) if isinstance(key, tuple) else {key: array}
         return {name: found[name] for name in self._signature.weights}
 
+    @property
+    def exported(self) -> Function:
+        """What an artifact of the model is."""
+        return self.function
+
     def plan(self) -> ExecutionPlan:
         """Where it runs, and what is there."""
         signature = self._signature

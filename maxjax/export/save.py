@@ -16,6 +16,7 @@ from maxjax.engine.weights import bind
 from maxjax.graph.graph import Graph
 from maxjax.graph.module import Module
 from maxjax.lower import Function, LoweredFunction, to_jax
+from maxjax.lower.spmd import LaneFunction, one_program
 from maxjax.lower.stages import bounded, new_sizes
 
 __all__ = ["save"]
@@ -95,12 +96,14 @@ def save(
     function, registry = _function(model, weights_registry)
     if bounds or (isinstance(function, LoweredFunction) and new_sizes(function.graph)):
         function = bounded(function, {} if bounds is None else bounds)
-    arrays = None
+    whole, arrays = one_program(function), None
     if registry is not None:
         bound = bind(function.signature.name, function.signature.weights, registry)
         arrays = {name: np.asarray(array) for name, array in bound.items()}
+        if isinstance(whole, LaneFunction) and whole is not function:
+            arrays = whole.arrays(arrays)
     return write_artifact(
-        function,
+        whole,
         path,
         arrays,
         platforms=platforms,
@@ -118,7 +121,7 @@ def _function(
 ) -> tuple[Function, Mapping[str, Any] | None]:
     """What is exported, and its weights."""
     if isinstance(model, Model):
-        function = model.function
+        function = model.exported
         registry = model.weights if registry is None else registry
     else:
         function = to_jax(_graph(model))

@@ -7,6 +7,9 @@ They are made when a graph is folded (:mod:`maxjax.lower.fold`) and lowered insi
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -18,10 +21,46 @@ from maxjax.graph.op import Op
 from maxjax.graph.shape import Shape
 from maxjax.graph.type import TensorType
 
-__all__ = ["LANES", "covering"]
+__all__ = ["LANES", "covering", "stacked"]
 
 LANES = "lanes"
 """The name of the mesh axis."""
+
+_stacked: contextvars.ContextVar[bool] = contextvars.ContextVar("_stacked", default=False)
+
+
+@contextlib.contextmanager
+def stacked() -> Iterator[None]:
+    """While it lasts the lanes are an axis of ``jax.vmap``, which knows no groups of lanes."""
+    token = _stacked.set(True)
+    try:
+        yield
+    finally:
+        _stacked.reset(token)
+
+
+def _own_group(x: jax.Array, groups: list[list[int]]) -> jax.Array:
+    """What the lanes of this lane's group have, along a new first axis; groups of one size."""
+    lanes = sum(map(len, groups))
+    own = np.zeros((lanes, len(groups[0])), np.int32)
+    for group in groups:
+        own[group] = group
+    return lax.all_gather(x, LANES)[jnp.asarray(own)[lax.axis_index(LANES)]]
+
+
+def _group_sum(x: jax.Array, groups: list[list[int]] | None) -> jax.Array:
+    if not _stacked.get():
+        return lax.psum(x, LANES, axis_index_groups=groups)
+    if groups is None:  # psum has no lowering there for sizes that are symbolic
+        return jnp.sum(lax.all_gather(x, LANES), 0, dtype=x.dtype)
+    lanes = sum(map(len, groups))
+    mine = np.zeros((lanes, lanes), bool)
+    for group in groups:
+        mine[np.ix_(group, group)] = True
+    chosen = jnp.asarray(mine)[lax.axis_index(LANES)]
+    every = lax.all_gather(x, LANES)
+    wide = jnp.reshape(chosen, (lanes, *[1] * x.ndim))
+    return jnp.sum(jnp.where(wide, every, jnp.zeros_like(every)), 0, dtype=x.dtype)
 
 
 class LaneOp(Op, abstract=True):
@@ -63,8 +102,8 @@ class LaneSum(LaneOp, abstract=True):
     def lower(self, x: jax.Array) -> jax.Array:
         groups = covering(self.groups, self.lanes)
         if x.dtype == bool:
-            return lax.psum(x.astype(jnp.int32), LANES, axis_index_groups=groups) > 0
-        return lax.psum(x, LANES, axis_index_groups=groups)
+            return _group_sum(x.astype(jnp.int32), groups) > 0
+        return _group_sum(x, groups)
 
     def moved(self, *shapes: tuple[int, ...]) -> int:
         n = max(map(len, self.groups))
@@ -85,6 +124,9 @@ class LaneGather(LaneOp, abstract=True):
 
     def lower(self, x: jax.Array) -> jax.Array:
         groups = covering(self.groups, self.lanes)
+        if groups is not None and _stacked.get():
+            own = _own_group(x, groups)
+            return jnp.concatenate([own[i] for i in range(len(groups[0]))], self.axis)
         return lax.all_gather(x, LANES, axis=self.axis, tiled=True, axis_index_groups=groups)
 
     def moved(self, *shapes: tuple[int, ...]) -> int:
@@ -105,11 +147,23 @@ class LaneScatter(LaneOp, abstract=True):
 
     def lower(self, x: jax.Array) -> jax.Array:
         groups = covering(self.groups, self.lanes)
+        if _stacked.get():
+            return self._of_the_sum(x, groups)
         wide = x.astype(jnp.int32) if x.dtype == bool else x
         part = lax.psum_scatter(
             wide, LANES, scatter_dimension=self.axis, tiled=True, axis_index_groups=groups
         )
         return part > 0 if x.dtype == bool else part
+
+    def _of_the_sum(self, x: jax.Array, groups: list[list[int]] | None) -> jax.Array:
+        """This lane's part of the sum, which all lanes make."""
+        total = LaneSum(self.groups, self.lanes).lower(x)
+        place = np.zeros(self.lanes, np.int32)
+        for group in groups or [list(range(self.lanes))]:
+            place[group] = np.arange(len(group))
+        size = x.shape[self.axis] // len(self.groups[0])
+        start = jnp.asarray(place)[lax.axis_index(LANES)] * size
+        return lax.dynamic_slice_in_dim(total, start, size, self.axis)
 
     def moved(self, *shapes: tuple[int, ...]) -> int:
         n = len(self.groups[0])
@@ -145,7 +199,8 @@ class LaneMove(LaneOp, abstract=True):
         source = self.pairs[0][0]
         bits = _bits(x)
         here = lax.axis_index(LANES) == source
-        return _from_bits(lax.psum(jnp.where(here, bits, jnp.zeros_like(bits)), LANES), x.dtype)
+        own = jnp.where(here, bits, jnp.zeros_like(bits))
+        return _from_bits(_group_sum(own, None), x.dtype)
 
     def moved(self, *shapes: tuple[int, ...]) -> int:
         return int((2 if self.everywhere else 1) * np.prod(shapes[0], dtype=np.int64))

@@ -8,7 +8,12 @@ loading, each device reads and keeps its own part only.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
 
 from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import StaticDim
@@ -22,7 +27,7 @@ from maxjax.graph.ops.shape import Permute, Reshape, Squeeze, Unsqueeze
 from maxjax.graph.ops.slicing import SliceTensor
 from maxjax.graph.value import Value
 
-__all__ = ["Piece", "Pieces", "tiled"]
+__all__ = ["Piece", "Pieces", "cut_out", "tiled"]
 
 # What only looks at a tensor in another way, and the ones of these that cut something off.
 _VIEWS = (
@@ -172,3 +177,45 @@ class Pieces:
     def node(self, value: Value) -> Node:
         """The node whose result a piece is."""
         return self._found[id(value)].node
+
+
+# ---------------------------------------------------------------- cutting them out
+
+
+def cut_out(piece: Piece, arrays: Mapping[str, Any]) -> Any:
+    """A piece of weights; of NumPy arrays, so also of mapped files, a view where one will do.
+
+    Args:
+        piece: What to cut out.
+        arrays: The weights by name.
+    """
+    if piece.op is None:
+        return arrays[piece.name]
+    op: Any = piece.op
+    operands = [cut_out(p, arrays) for p in piece.operands]
+    if all(isinstance(o, np.ndarray) for o in operands):
+        found = _view(op, operands)
+        if found is not None:
+            return found[piece.index]
+    with jax.default_device(jax.local_devices(backend="cpu")[0]), jax.enable_x64(True):
+        result = op.at({}).lower(*[jnp.asarray(o) for o in operands])
+    many = result if isinstance(result, (tuple, list)) else (result,)
+    return np.asarray(many[piece.index])
+
+
+def _view(op: Any, operands: list[np.ndarray]) -> Sequence[Any] | None:
+    """What an op gives of NumPy arrays, without touching what it leaves out; None to compute it."""
+    first, at = operands[0], op.at({})
+    if isinstance(op, SliceTensor) and len(operands) == 1 and not op.out_dims:
+        index = tuple(None if e is None else slice(*e) if type(e) is tuple else e for e in at.index)
+        return [first[index]]
+    if isinstance(op, Split):
+        ends = np.cumsum([int(n) for n in op.sizes])[:-1]
+        return np.split(first, ends, axis=op.axis)
+    if isinstance(op, Permute):
+        return [np.transpose(first, op.dims)]
+    if isinstance(op, Reshape):
+        return [np.reshape(first, tuple(int(d) for d in at.shape))]
+    if isinstance(op, Concat):
+        return [np.concatenate(operands, axis=op.axis)]
+    return None

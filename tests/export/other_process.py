@@ -8,9 +8,11 @@ the name and text of the exception.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,9 +20,9 @@ import jax
 import numpy as np
 
 from maxjax import export
-from maxjax.driver import Buffer
+from maxjax.driver import CPU, Accelerator, Buffer, Device, set_virtual_device_count
 
-__all__ = ["Asked", "OtherProcess", "Question", "run"]
+__all__ = ["Asked", "OtherProcess", "Question", "devices", "run"]
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,46 +35,52 @@ class Question(NamedTuple):
         calls: For each call the arrays that are its inputs.
         buffers: For each input whether it is changed in place.
         weights: The weights that the artifact lacks.
-        is_bare: Whether it is run as a function for JAX, not as a model: models are for one device.
+        accelerators: Whether it runs on virtual accelerators.
     """
 
     path: Path
     calls: list[list[Any]]
     buffers: tuple[bool, ...]
     weights: dict[str, Any]
-    is_bare: bool = False
+    accelerators: bool = False
 
 
 # For one call: outputs, then the buffers' contents afterwards; or what was raised.
 Asked = list[Any] | tuple[str, str]
 
 
+@contextlib.contextmanager
+def devices(accelerators: bool) -> Iterator[list[Device]]:
+    """The devices that a model is loaded for."""
+    if not accelerators:
+        yield [CPU()]
+        return
+    set_virtual_device_count(8)
+    try:
+        yield [Accelerator(i) for i in range(8)]
+    finally:
+        set_virtual_device_count(0)
+
+
 def run(model: Any, buffers: tuple[bool, ...], arrays: list[Any]) -> Asked:
     """What a model gives."""
-    given = [Buffer.from_numpy(a.copy()) if b else a for a, b in zip(arrays, buffers, strict=True)]
+    homes = model.input_devices
+    given = [
+        Buffer.from_numpy(a.copy()).to(home) if b or not home.is_host else a
+        for a, b, home in zip(arrays, buffers, homes, strict=True)
+    ]
     try:
         outputs = model(*given)
     except Exception as e:
         return type(e).__name__, str(e)
-    return [np.array(b.jax()) for b in (*outputs, *(g for g in given if isinstance(g, Buffer)))]
-
-
-def run_bare(
-    function: Any, weights: Any, buffers: tuple[bool, ...], arrays: list[Any]
-) -> list[Any]:
-    """What a function for JAX gives."""
-    parts = [[a for a, b in zip(arrays, buffers, strict=True) if b == kind] for kind in (0, 1)]
-    with jax.enable_x64(True):
-        outputs, finals = jax.jit(function.__call__)(weights, *parts)
-    return [np.array(a) for a in (*outputs, *finals)]
+    kept = [g for g, b in zip(given, buffers, strict=True) if b]
+    return [np.array(b.jax()) for b in (*outputs, *kept)]
 
 
 def answer(q: Question) -> list[Asked]:
-    if q.is_bare:
-        function = export.inspect(q.path)
-        return [run_bare(function, q.weights, q.buffers, call) for call in q.calls]
-    model = export.load(q.path, weights_registry=q.weights)
-    return [run(model, q.buffers, call) for call in q.calls]
+    with devices(q.accelerators) as there:
+        model = export.load(q.path, there, weights_registry=q.weights)
+        return [run(model, q.buffers, call) for call in q.calls]
 
 
 class OtherProcess:
@@ -101,6 +109,7 @@ class OtherProcess:
 
 
 def main() -> None:
+    jax.config.update("jax_num_cpu_devices", 8)
     while True:
         try:
             question = pickle.load(sys.stdin.buffer)

@@ -17,7 +17,7 @@ from maxjax.dtype import DType
 from maxjax.engine import InferenceSession
 from maxjax.graph import Graph
 from maxjax.lower import to_jax
-from tests.export.other_process import Asked, OtherProcess, Question, run, run_bare
+from tests.export.other_process import Asked, OtherProcess, Question, devices, run
 from tests.test_every_op import CASES, Sample, graph_of, is_buffer, values_of
 
 SIZES = [{"n": 5, "m": 3, "k": 2}, {"n": 1, "m": 1, "k": 1}]
@@ -27,14 +27,16 @@ REST = [c for c in CASES if c not in FIRST]
 
 
 def in_process(
-    graph: Graph, calls: list[list[Any]], buffers: tuple[bool, ...], weights: Any, is_bare: bool
+    graph: Graph,
+    calls: list[list[Any]],
+    buffers: tuple[bool, ...],
+    weights: Any,
+    accelerators: bool,
 ) -> list[Asked]:
     """What the graph gives here."""
-    if is_bare:
-        function = to_jax(graph)
-        return [run_bare(function, weights, buffers, call) for call in calls]
-    model = InferenceSession().load(graph, weights_registry=weights)
-    return [run(model, buffers, call) for call in calls]
+    with devices(accelerators) as there:
+        model = InferenceSession(there).load(graph, weights_registry=weights)
+        return [run(model, buffers, call) for call in calls]
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
@@ -66,7 +68,7 @@ def check(sample: Sample, sizes: list[dict[str, int]], other: OtherProcess, fold
         n: np.ones(t.shape.evaluate(sizes[0]), t.dtype.np) for n, t in to_jax(graph).weights.items()
     }
     nodes = graph.body.walk()
-    is_bare = any(r.type.device.is_gpu() for node in nodes for r in node.results)
+    accelerators = any(r.type.device.is_gpu() for node in nodes for r in node.results)
     with warnings.catch_warnings():
         if sample.calls_back:
             warnings.filterwarnings("ignore", "an artifact does not print", UserWarning)
@@ -81,11 +83,9 @@ def check(sample: Sample, sizes: list[dict[str, int]], other: OtherProcess, fold
     ]
     kept = [env for env in sizes if env not in refused]
     zeros = [sizes[0] | {n: 0} for n in sorted(names)]
-    if is_bare:
-        refused = zeros = []
     calls = [arrays_of(sample, i, env) for i, env in enumerate([*kept, *refused, *zeros])]
-    other.send(Question(path, calls, buffers, weights, is_bare))
-    wanted = in_process(graph, calls[: len(kept)], buffers, weights, is_bare)
+    other.send(Question(path, calls, buffers, weights, accelerators))
+    wanted = in_process(graph, calls[: len(kept)], buffers, weights, accelerators)
     found = other.receive()
     for ours, theirs in zip(wanted, found[: len(kept)], strict=True):
         assert_same(ours, theirs)
