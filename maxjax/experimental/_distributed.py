@@ -38,7 +38,7 @@ from maxjax.graph.dim import Dim
 from maxjax.graph.shape import Shape
 from maxjax.graph.value import BufferValue, TensorValue
 
-__all__ = ["call_on_mesh", "has_distributed", "run_placed"]
+__all__ = ["call_on_mesh", "first", "has_distributed", "run_placed"]
 
 
 def has_distributed(arguments: Any) -> bool:
@@ -90,10 +90,10 @@ def run_placed(
             and nothing lets it move them.
     """
     if rule is None:
-        return call_on_mesh(run, _first(args, kwargs).mesh)(*args, **kwargs)
+        return call_on_mesh(run, first(args, kwargs).mesh)(*args, **kwargs)
     with ensure_context():
         bound = _signature(graph_op).bind(*args, **kwargs)
-        operands = _laid_out(bound, rule, _first(args, kwargs))
+        operands = _laid_out(bound, rule, first(args, kwargs))
         mesh = common_mesh([o.layout for o in operands])
         rows = list(rule(*bound.args, **bound.kwargs))
         action = pick_reshard_action(
@@ -122,7 +122,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+def first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The first distributed tensor among arguments."""
     found, _ = tree.flatten((args, kwargs), leaf=Tensor)
     return next(t for t in found if t.is_distributed)

@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of distributed tensors: cut from a whole and put together, as buffers and in graphs."""
+"""The parts of distributed tensors: cut from a whole and put together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from maxjax.driver import CPU, Buffer
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from maxjax.driver import CPU, Accelerator, Buffer, Device, get_virtual_device_count
+from maxjax.driver.device import device_of
 from maxjax.driver.memory import allocate
 from maxjax.experimental.sharding import (
     DeviceMapping,
     DeviceMesh,
     Partial,
+    Placement,
+    Replicated,
+    Sharded,
     TensorLayout,
     Unknown,
 )
@@ -23,7 +31,18 @@ from maxjax.graph.dim import Dim
 from maxjax.graph.ops.collective import Allgather, Allreduce, Reducescatter
 from maxjax.graph.value import TensorValue
 
-__all__ = ["cut", "is_joinable", "joined", "moved", "performed", "spread", "spread_value", "zeros"]
+__all__ = [
+    "as_array",
+    "cut",
+    "from_array",
+    "is_joinable",
+    "joined",
+    "moved",
+    "performed",
+    "spread",
+    "spread_value",
+    "zeros",
+]
 
 
 # ---------------------------------------------------------------- buffers
@@ -56,6 +75,70 @@ def joined(buffers: Sequence[Buffer], layout: TensorLayout) -> Buffer:
     for buffer, own in zip(buffers, shard_windows(layout), strict=True):
         whole[tuple(slice(int(w.start), int(w.stop)) for w in own)] = buffer.to_numpy()
     return Buffer._hold(whole, CPU(), shared=False)
+
+
+# ---------------------------------------------------------------- arrays of JAX
+
+
+def as_array(buffers: Sequence[Buffer], layout: TensorLayout) -> jax.Array | None:
+    """The parts as one array over a ``jax.sharding.Mesh``, without a copy.
+
+    None where JAX has no such array: on a mesh of one device repeated, for sums, and for parts of
+    different sizes.
+    """
+    mesh = layout.mesh
+    if mesh.is_simulated or not is_joinable(layout.mapping):
+        return None
+    if len({b.shape for b in buffers}) > 1:
+        return None
+    split = sharding_axes(layout.placements)
+    spec = [
+        tuple(mesh.axis_names[a] for a in split[axis]) if axis in split else None
+        for axis in range(layout.rank)
+    ]
+    devices = np.array([d.jax for d in mesh.devices]).reshape(mesh.mesh_shape)
+    over = NamedSharding(Mesh(devices, mesh.axis_names), PartitionSpec(*spec))
+    shape = tuple(int(d) for d in layout.shape)
+    with jax.enable_x64(True):
+        arrays = [b.jax() for b in buffers]
+        return jax.make_array_from_single_device_arrays(shape, over, arrays)
+
+
+def from_array(array: jax.Array) -> tuple[tuple[Buffer, ...], DeviceMapping]:
+    """The parts of an array that is spread over a ``jax.sharding.Mesh``, without a copy.
+
+    Raises:
+        ValueError: If it is spread by something else than a ``NamedSharding``, other processes
+            have some of its parts, or it names axes of the mesh in another order than the mesh.
+    """
+    over = array.sharding
+    if not isinstance(over, NamedSharding) or not array.is_fully_addressable:
+        raise ValueError(
+            f"an array over several devices of this process has a NamedSharding, got {over}"
+        )
+    names = tuple(map(str, over.mesh.axis_names))
+    placements: dict[str, Placement] = {}
+    for axis, entry in enumerate(over.spec):
+        axes = entry if isinstance(entry, tuple) else () if entry is None else (entry,)
+        if list(axes) != sorted(axes, key=names.index):
+            raise ValueError(f"{over.spec} names axes in another order than the mesh: {names}")
+        placements.update(dict.fromkeys(axes, Sharded(axis)))
+    placements.update(dict.fromkeys(getattr(over.spec, "unreduced", ()), Partial()))
+    grid = np.asarray(over.mesh.devices)
+    found = list(grid.flat)
+    devices = tuple(_device(d) for d in found)
+    parts = {shard.device: shard.data for shard in array.addressable_shards}
+    mesh = DeviceMesh(devices, grid.shape, names)
+    mapping = DeviceMapping(mesh, tuple(placements.get(n, Replicated()) for n in names))
+    pairs = zip(found, devices, strict=True)
+    return tuple(Buffer.from_jax(parts[d], device=own) for d, own in pairs), mapping
+
+
+def _device(device: Any) -> Device:
+    """A device of a mesh: among several CPU devices each is a virtual accelerator."""
+    if device.platform == "cpu" and device.id < get_virtual_device_count():
+        return Accelerator(device.id)
+    return device_of(device)
 
 
 # ---------------------------------------------------------------- values of graphs

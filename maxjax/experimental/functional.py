@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from maxjax.experimental import _graph_functions as own
 from maxjax.experimental._context import CONTEXT
+from maxjax.experimental._control import cond, side_stream, while_loop
 from maxjax.experimental._dispatch import functional, graph_function
 from maxjax.experimental._distributed import call_on_mesh as call_on_mesh
 from maxjax.experimental._graph_functions import buffer_of as buffer_of
@@ -33,7 +34,6 @@ from maxjax.experimental.sharding.rules import rule_for
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.value import TensorValue, as_outputs
 
 # The ops that are taken over with the signature they have.
 TAKEN = [
@@ -271,105 +271,6 @@ for _name in RANDOM:
 for _name in ("gaussian_like", "uniform_like"):
     globals()[_name] = _like(_name)
 normal, normal_like = globals()["gaussian"], globals()["gaussian_like"]
-
-
-# ---------------------------------------------------------------- control flow
-
-
-def cond(
-    pred: Tensor,
-    out_types: Iterable[Any],
-    then_fn: Callable[[], Any],
-    else_fn: Callable[[], Any],
-) -> list[Tensor]:
-    """What one of two functions computes, which one being decided when it runs.
-
-    Args:
-        pred: A bool scalar.
-        out_types: The types, or layouts, of the results.
-        then_fn: What to compute if it is True.
-        else_fn: What to compute if it is False.
-
-    Raises:
-        TypeError, ValueError: As ``ops.cond`` does.
-    """
-    with ensure_context():
-        types = None if out_types is None else [own._type(t) for t in out_types]
-        value = TensorValue(pred)
-        made = ops.cond(value, types, _branch(then_fn), _branch(else_fn))
-        return [Tensor.from_graph_value(v) for v in made]
-
-
-def while_loop(
-    initial_values: Any, predicate: Callable[..., Any], body: Callable[..., Any]
-) -> list[Tensor]:
-    """What a function gives when it is applied until a predicate is False.
-
-    Args:
-        initial_values: A tensor, or several.
-        predicate: From the current tensors to a bool scalar.
-        body: From the current tensors to the next ones, of the same types.
-
-    Raises:
-        TypeError, ValueError: As ``ops.while_loop`` does.
-    """
-    with ensure_context():
-        start = [initial_values] if isinstance(initial_values, Tensor) else list(initial_values)
-        values = [TensorValue(v) for v in start]
-        made = ops.while_loop(values, _body(predicate), _body(body))
-        return [Tensor.from_graph_value(v) for v in made]
-
-
-def side_stream(
-    inputs: Sequence[Tensor],
-    body_fn: Callable[..., Any],
-    *,
-    result_types: Sequence[Any] | None = None,
-    stream_id: int = 1,
-) -> list[Tensor]:
-    """What a function computes, which may overlap with what stands around it.
-
-    Args:
-        inputs: What it is given.
-        body_fn: From tensors to one or several.
-        result_types: The types of the results; those of the inputs if left out.
-        stream_id: Accepted.
-
-    Raises:
-        TypeError, ValueError: As ``ops.side_stream`` does.
-    """
-    with ensure_context():
-        values = [TensorValue(v) for v in inputs]
-        types = [v.type for v in values] if result_types is None else result_types
-        made = ops.side_stream(
-            values,
-            _body(body_fn),
-            result_types=[own._type(t) for t in types],
-            stream_id=stream_id,
-        )
-        return [Tensor.from_graph_value(v) for v in made]
-
-
-def _branch(fn: Callable[[], Any]) -> Callable[[], Any]:
-    return lambda: _values(fn())
-
-
-def _body(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """A function over tensors as one over graph values."""
-
-    def body(*values: Any) -> Any:
-        return _values(fn(*[Tensor.from_graph_value(v) for v in values]))
-
-    return body
-
-
-def _values(result: Any) -> Any:
-    """What a function over tensors returned, as graph values."""
-    if result is None:
-        return None
-    if isinstance(result, Tensor):
-        return TensorValue(result)
-    return [TensorValue(r) if isinstance(r, Tensor) else r for r in as_outputs(result)]
 
 
 __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]

@@ -24,15 +24,17 @@ from maxjax.experimental._defaults import (
 from maxjax.experimental._factories import TensorFactories
 from maxjax.experimental._methods import TensorMethods
 from maxjax.experimental._properties import TensorProperties
-from maxjax.experimental._shards import spread
+from maxjax.experimental._shards import as_array, from_array, spread
 from maxjax.experimental._show import show
 from maxjax.experimental.sharding import (
     DeviceMapping,
     DeviceMesh,
 )
+from maxjax.experimental.sharding.types import fold_shape
 from maxjax.experimental.support import contextvar_context
 from maxjax.graph.dim import Dim, StaticDim
 from maxjax.graph.ir import CURRENT_GRAPH
+from maxjax.graph.shape import Shape
 from maxjax.graph.value import BufferValue, TensorValue, Value
 
 if TYPE_CHECKING:
@@ -166,7 +168,16 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
 
     @classmethod
     def from_jax(cls, array: jax.Array) -> Tensor:
-        """A ``jax.Array`` on one device, without a copy."""
+        """A ``jax.Array``, without a copy.
+
+        One over a ``jax.sharding.Mesh`` gives a tensor over a mesh like it.
+
+        Raises:
+            ValueError: If it is over several devices, and not by a ``NamedSharding`` whose axes
+                are in the order of the mesh.
+        """
+        if len(array.sharding.device_set) > 1:
+            return cls._of(*from_array(array))
         return cls._of((Buffer.from_jax(array),))
 
     @classmethod
@@ -206,12 +217,18 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
             mapping: How they make up the whole; left out for one part.
 
         Raises:
-            ValueError: If there is not a part for each device.
+            ValueError: If there is not a part for each device, or there are several without a
+                mapping.
+            ShardingError: If the parts do not make up one tensor: copies differ in size.
         """
         parts = list(shard_values)
         count = 1 if mapping is None else mapping.mesh.num_devices
+        if mapping is None and len(parts) > 1:
+            raise ValueError(f"a mapping says how {len(parts)} parts make up a tensor; give one")
         if len(parts) != count:
             raise ValueError(f"{count} devices need as many parts, got {len(parts)}")
+        if mapping is not None:
+            fold_shape([Shape(p.shape) for p in parts], mapping)
         if mapping is not None and count == 1:
             mapping = None
         if all(isinstance(p, Tensor) and p.real for p in parts):
@@ -315,8 +332,16 @@ class Tensor(TensorFactories, TensorProperties, TensorMethods):
         return self.materialize()._storages[0].to_numpy()
 
     def jax(self) -> jax.Array:
-        """Its values as a ``jax.Array``, without a copy."""
+        """Its values as a ``jax.Array``, without a copy.
+
+        A distributed tensor is an array over a ``jax.sharding.Mesh`` where JAX has such arrays;
+        sums, parts of different sizes and meshes of one device repeated are gathered on the CPU.
+        """
         self._compute()
+        if self._mapping is not None:
+            array = as_array(self._storages, self.layout)
+            if array is not None:
+                return array
         return self.materialize()._storages[0].jax()
 
     def __dlpack__(self, stream: int | None = None, **kwargs: Any) -> Any:

@@ -106,13 +106,18 @@ def sliced_axes(x: TensorLayout, indices: Any) -> list[tuple[int, int]]:
             found += [(axis + i, place + i) for i in range(rest)]
             axis, place = axis + rest, place + rest
         else:
-            if isinstance(index, slice) and index == slice(None):
+            if isinstance(index, slice) and _is_whole(index):
                 found.append((axis, place))
             scalar = isinstance(index, int | Dim) or (
                 isinstance(index, TensorLayout) and index.rank == 0
             )
             axis, place = axis + 1, place + (not scalar)
     return found
+
+
+def _is_whole(index: slice) -> bool:
+    """Whether a slice leaves an axis of any size as it is."""
+    return index.stop is None and index.start in (None, 0) and index.step in (None, 1)
 
 
 @places("slice_tensor")

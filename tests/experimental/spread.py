@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meshes for the tests, and tensors over them that are placed in any way."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from maxjax.driver import CPU, Accelerator
+from maxjax.experimental.sharding import (
+    DeviceMapping,
+    DeviceMesh,
+    Partial,
+    Placement,
+    Replicated,
+    Sharded,
+    Unknown,
+)
+from maxjax.experimental.tensor import Tensor
+
+R, P, U, S = Replicated(), Partial(), Unknown(), Sharded
+
+
+def mesh(*shape: int, names: Sequence[str] = ("dp", "tp", "pp")) -> DeviceMesh:
+    """One CPU, several times."""
+    return DeviceMesh((CPU(),) * int(np.prod(shape)), shape, tuple(names[-len(shape) :]))
+
+
+def accelerators(*shape: int, names: Sequence[str] = ("dp", "tp", "pp")) -> DeviceMesh:
+    """Accelerators, each once."""
+    devices = tuple(Accelerator(i) for i in range(int(np.prod(shape))))
+    return DeviceMesh(devices, shape, tuple(names[-len(shape) :]))
+
+
+def spread(array: np.ndarray, on: DeviceMesh, *placements: Placement) -> Tensor:
+    """An array over a mesh; of a sum, each device has a term of its own."""
+    whole = tuple(R if isinstance(p, Partial) else p for p in placements)
+    t = Tensor.from_dlpack(array).to(DeviceMapping(on, whole))
+    sums = [axis for axis, p in enumerate(placements) if isinstance(p, Partial)]
+    if not sums:
+        return t
+    count = on.axis_size(sums)
+    parts = []
+    for d, shard in enumerate(t.local_shards):
+        k = on.device_coord(d, sums)
+        term = shard.to_numpy() * 0 + k
+        if not k:
+            term = shard.to_numpy() - count * (count - 1) / 2
+        term = np.ascontiguousarray(term.astype(array.dtype))
+        parts.append(Tensor.from_dlpack(term).to(on.devices[d]))
+    return Tensor.from_shard_values(parts, DeviceMapping(on, placements))
+
+
+def every_way(
+    shapes: Sequence[tuple[int, ...]], sums: bool = True
+) -> Iterator[tuple[Placement, ...]]:
+    """Each combination of placements of operands of these shapes, along one axis of a mesh."""
+    ways = []
+    for shape in shapes:
+        own: list[Placement] = [R, *(S(a) for a, n in enumerate(shape) if n > 1)]
+        ways.append([*own, P] if sums else own)
+    return itertools.product(*ways)
