@@ -22,7 +22,7 @@ from maxjax.graph.value import (
     TensorValueLike,
     Value,
 )
-from maxjax.graph.weight import Weight
+from maxjax.graph.weight import ShardingStrategy, Weight
 
 __all__ = [
     "AlgebraicDim",
@@ -42,6 +42,7 @@ __all__ = [
     "ProfileScopeColor",
     "Shape",
     "ShapeLike",
+    "ShardingStrategy",
     "StaticDim",
     "SymbolicDim",
     "TensorType",

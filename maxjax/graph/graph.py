@@ -139,6 +139,8 @@ class Graph:
         self.scope: tuple[str, ...] = ()
         self.body.arguments = tuple(make_value(t, self.body) for t in types)
         self._weights: dict[str, tuple[object, TensorValue]] = {}
+        # By the identity of the whole one, which the part keeps alive.
+        self._parts: dict[Any, tuple[Weight, TensorValue]] = {}
         self._tokens: list[Token[Graph | None]] = []
         self._module = module
         self.symbol = self._module._add(self, sub=sub)
@@ -255,8 +257,23 @@ class Graph:
             ValueError: If it has another weight of that name.
         """
         current_graph("add_weight")
+        if weight._whole is not None:
+            return self._part(weight)
         op = ConstantExternal(weight.name, weight._type, weight.align, weight._placeholder)
         return self.declare_weight(op, weight)
+
+    def _part(self, weight: Weight) -> TensorValue:
+        """A part of a weight, cut out once, outside of branches and loops."""
+        key = id(weight._whole), weight.shard_idx, weight.device
+        known = self._parts.get(key)
+        if known is None:
+            inner, self.block = self.block, self.body
+            try:
+                value = weight._cut_out()
+            finally:
+                self.block = inner
+            known = self._parts[key] = weight, value
+        return known[1]
 
     def declare_weight(self, op: ConstantExternal, owner: object = None) -> TensorValue:
         """Puts an external constant at the head of the graph.
