@@ -9,7 +9,7 @@ from typing import Any
 
 from maxjax.experimental import _graph_functions as own
 from maxjax.experimental._context import CONTEXT
-from maxjax.experimental._distributed import call_on_mesh, first, has_distributed, run_placed
+from maxjax.experimental._distributed import call_on_mesh, first, run_placed
 from maxjax.experimental._moves import transfer_to
 from maxjax.experimental.realization_context import ensure_context
 from maxjax.experimental.sharding import DeviceMapping, ShardingError, TensorLayout
@@ -95,9 +95,10 @@ def while_loop(
         ShardingError: If a tensor is on several devices, not as a copy on each.
     """
     start = [initial_values] if isinstance(initial_values, Tensor) else list(initial_values)
-    if has_distributed(start):
+    spread = first(start)
+    if spread is not None:
         rule = rule_for("while_loop")
-        return run_placed(while_loop, while_loop, rule, (start, predicate, body), {})
+        return run_placed(while_loop, while_loop, rule, spread, (start, predicate, body), {})
     with ensure_context():
         values = [TensorValue(v) for v in start]
         made = ops.while_loop(values, _body(predicate), _body(body))
@@ -125,8 +126,9 @@ def side_stream(
         TypeError, ValueError: As ``ops.side_stream`` does.
         ShardingError: If tensors are on different meshes.
     """
-    if has_distributed(inputs):
-        mesh = first((inputs,), {}).mesh
+    spread = first(inputs)
+    if spread is not None:
+        mesh = spread.mesh
         layouts = [t.layout for t in inputs] if result_types is None else list(result_types)
         types = [
             PerShard([_types(d)[i if len(_types(d)) > 1 else 0] for i in range(mesh.num_devices)])

@@ -19,7 +19,7 @@ import jax
 
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.experimental._context import CONTEXT
-from maxjax.experimental._distributed import has_distributed, run_placed
+from maxjax.experimental._distributed import first, run_placed
 from maxjax.experimental.realization_context import ensure_context, is_default
 from maxjax.experimental.support import driver_tensor_type
 from maxjax.experimental.tensor import Tensor
@@ -101,9 +101,12 @@ def _wrapped(
             done, result = _at_once(graph_op, args, kwargs)
             if done:
                 return result
-        if has_distributed(args) or (kwargs and has_distributed(kwargs.values())):
+        spread = first(args)
+        if spread is None and kwargs:
+            spread = first(kwargs.values())
+        if spread is not None:
             own_rule = wrapper.rule  # pyright: ignore[reportAttributeAccessIssue]
-            return run_placed(wrapper, graph_op, own_rule, args, kwargs)
+            return run_placed(wrapper, graph_op, own_rule, spread, args, kwargs)
         with ensure_context():
             lowered = [
                 _lowered(a, by_place[i] if i < len(by_place) else rest) for i, a in enumerate(args)

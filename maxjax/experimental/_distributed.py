@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 import inspect
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -38,21 +38,7 @@ from maxjax.graph.dim import Dim
 from maxjax.graph.shape import Shape
 from maxjax.graph.value import BufferValue, TensorValue
 
-__all__ = ["call_on_mesh", "first", "has_distributed", "run_placed"]
-
-
-def has_distributed(arguments: Any) -> bool:
-    """Whether a distributed tensor is among arguments, at any depth of lists, tuples and dicts."""
-    for value in arguments:
-        if isinstance(value, Tensor):
-            if value._mapping is not None:
-                return True
-        elif isinstance(value, list | tuple):
-            if has_distributed(value):
-                return True
-        elif isinstance(value, dict) and has_distributed(value.values()):
-            return True
-    return False
+__all__ = ["call_on_mesh", "first", "run_placed"]
 
 
 # ---------------------------------------------------------------- ops with placement rules
@@ -73,6 +59,7 @@ def run_placed(
     run: Callable[..., Any],
     graph_op: Callable[..., Any],
     rule: Any,
+    like: Tensor,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:
@@ -82,6 +69,7 @@ def run_placed(
         run: The op over tensors on one device.
         graph_op: The op, for its name and parameters.
         rule: Its placement rule; None if it has none, when results are placed ``Unknown()``.
+        like: One of the distributed tensors.
         args: Its arguments.
         kwargs: Those given by name.
 
@@ -90,10 +78,10 @@ def run_placed(
             and nothing lets it move them.
     """
     if rule is None:
-        return call_on_mesh(run, first(args, kwargs).mesh)(*args, **kwargs)
+        return call_on_mesh(run, like.mesh)(*args, **kwargs)
     with ensure_context():
         bound = _signature(graph_op).bind(*args, **kwargs)
-        operands = _laid_out(bound, rule, first(args, kwargs))
+        operands = _laid_out(bound, rule, like)
         mesh = common_mesh([o.layout for o in operands])
         rows = list(rule(*bound.args, **bound.kwargs))
         action = pick_reshard_action(
@@ -122,39 +110,52 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
 
 
-def first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """The first distributed tensor among arguments."""
-    found, _ = tree.flatten((args, kwargs), leaf=Tensor)
-    return next(t for t in found if t.is_distributed)
+def first(arguments: Iterable[Any]) -> Tensor | None:
+    """The first distributed tensor among arguments, at any depth of lists, tuples and dicts."""
+    for value in arguments:
+        found = None
+        if isinstance(value, Tensor):
+            found = value if value.is_distributed else None
+        elif isinstance(value, list | tuple):
+            found = first(value)
+        elif isinstance(value, dict):
+            found = first(value.values())
+        if found is not None:
+            return found
+    return None
 
 
 def _laid_out(bound: inspect.BoundArguments, rule: Any, like: Tensor) -> list[_Operand]:
     """The operands among arguments, which get layouts in the places of these."""
     takes = _signature(rule).parameters
     found: list[_Operand] = []
-
-    def laid(value: Any, name: str, alone: bool) -> Any:
-        if isinstance(value, TensorValue | BufferValue):
-            value = Tensor.from_graph_value(value)
-        if isinstance(value, Tensor):
-            layout = value.layout
-        elif alone and isinstance(value, numbers.Number):
-            # Each device makes it by itself, as it does an array.
-            layout = TensorLayout(like.dtype, [], DeviceMapping.replicated(like.mesh))
-        elif alone and isinstance(value, np.ndarray):
-            layout = TensorLayout(DType.from_numpy(value.dtype), list(value.shape), CPU())
-        elif type(value) in (list, tuple):
-            return type(value)([laid(v, f"{name}[{i}]", False) for i, v in enumerate(value)])
-        else:
-            return value
-        found.append(_Operand(name, value, layout))
-        return layout
-
     for name, value in bound.arguments.items():
         # What a rule wants a layout of may be a number or an array as well.
-        alone = name in takes and "TensorLayout" in str(takes[name].annotation)
-        bound.arguments[name] = laid(value, name, alone)
+        alone = like if name in takes and "TensorLayout" in str(takes[name].annotation) else None
+        bound.arguments[name] = _laid(value, name, alone, found)
     return found
+
+
+def _laid(value: Any, name: str, like: Tensor | None, found: list[_Operand]) -> Any:
+    """An argument with layouts in the places of operands, which are added to those found.
+
+    With ``like``, numbers and arrays are operands too.
+    """
+    if isinstance(value, TensorValue | BufferValue):
+        value = Tensor.from_graph_value(value)
+    if isinstance(value, Tensor):
+        layout = value.layout
+    elif like is not None and isinstance(value, numbers.Number):
+        # Each device makes it by itself, as it does an array.
+        layout = TensorLayout(like.dtype, [], DeviceMapping.replicated(like.mesh))
+    elif like is not None and isinstance(value, np.ndarray):
+        layout = TensorLayout(DType.from_numpy(value.dtype), list(value.shape), CPU())
+    elif type(value) in (list, tuple):
+        return type(value)([_laid(v, f"{name}[{i}]", None, found) for i, v in enumerate(value)])
+    else:
+        return value
+    found.append(_Operand(name, value, layout))
+    return layout
 
 
 def _with_numbers(
@@ -365,13 +366,13 @@ def _write_back(whole: Tensor, shards: tuple[Tensor, ...]) -> None:
 
 def _labelled(name: str, results: Sequence[Any], mesh: DeviceMesh, specs: Any) -> Any:
     """One result of those of all devices."""
-    kinds = (Tensor, TensorValue, BufferValue)
-    flat = [tree.flatten(r, leaf=lambda v: isinstance(v, kinds)) for r in results]
-    leaves = [found for found, _ in flat]
-    if len({len(found) for found in leaves}) != 1:
-        counts = ", ".join(str(len(found)) for found in leaves)
-        raise ShardingError(f"{name} returns as many tensors on each device, got {counts}")
-    count = len(leaves[0])
+    flat = [_flat(r) for r in results]
+    counts = [len(found) for found, _ in flat]
+    count = counts[0]
+    if len(set(counts)) != 1:
+        raise ShardingError(
+            f"{name} returns as many tensors on each device, got {', '.join(map(str, counts))}"
+        )
     if specs is None:
         specs = [DeviceMapping(mesh, (Unknown(),) * mesh.ndim)] * count
     elif isinstance(specs, DeviceMapping):
@@ -381,10 +382,23 @@ def _labelled(name: str, results: Sequence[Any], mesh: DeviceMesh, specs: Any) -
             f"{name} gives {count} tensors, and there are placements for {len(specs)}"
         )
     whole = [
-        _whole([found[i] for found in leaves], DeviceMapping(mesh, specs[i].placements))
+        _whole([found[i] for found, _ in flat], DeviceMapping(mesh, specs[i].placements))
         for i in range(count)
     ]
-    return tree.unflatten(flat[0][1], whole)
+    return flat[0][1](whole)
+
+
+def _flat(result: Any) -> tuple[list[Any], Callable[[list[Any]], Any]]:
+    """The tensors of a result, and what makes one like it of others."""
+    if isinstance(result, _VALUES):
+        return [result], lambda new: new[0]
+    if type(result) in (list, tuple) and all(isinstance(v, _VALUES) for v in result):
+        return list(result), type(result)
+    found, form = tree.flatten(result, leaf=lambda v: isinstance(v, _VALUES))
+    return found, lambda new: tree.unflatten(form, new)
+
+
+_VALUES = (Tensor, TensorValue, BufferValue)
 
 
 def _whole(shards: Sequence[Any], mapping: DeviceMapping) -> Tensor:

@@ -149,11 +149,15 @@ class EagerRealizationContext(_Context):
 
     def finalize_graph(self) -> tuple[list[Tensor], Graph]:
         """The tensors that are still in use, and the graph with these as outputs."""
-        tensors = [t for t in (ref() for ref in self._made) if t is not None and not t.real]
+        tensors = [t for t in (ref() for ref in self._made) if t is not None and self._is_own(t)]
         values = [v for t in tensors for v in t._state.values]  # pyright: ignore[reportOptionalMemberAccess]
         with self.graph:
             self.graph.output(*[v[...] if isinstance(v, BufferValue) else v for v in values])
         return tensors, self.graph
+
+    def _is_own(self, t: Tensor) -> bool:
+        """Whether it is still to be computed; what is inside a branch or loop has no values."""
+        return t._state is not None and t._state.values[0]._block is self.graph.body
 
     def realize_all(self) -> list[Tensor]:
         """Runs the graph, and gives values to all tensors of it that are still in use.

@@ -2,6 +2,7 @@
 """Meshes for the tests, and tensors over them that are placed in any way."""
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -21,15 +22,18 @@ from maxjax.experimental.tensor import Tensor
 R, P, U, S = Replicated(), Partial(), Unknown(), Sharded
 
 
-def mesh(*shape: int, names: Sequence[str] = ("dp", "tp", "pp")) -> DeviceMesh:
+_NAMES = {1: ("tp",), 2: ("dp", "tp"), 3: ("dp", "tp", "pp")}
+
+
+def mesh(*shape: int, names: Sequence[str] | None = None) -> DeviceMesh:
     """One CPU, several times."""
-    return DeviceMesh((CPU(),) * int(np.prod(shape)), shape, tuple(names[-len(shape) :]))
+    return DeviceMesh((CPU(),) * math.prod(shape), shape, tuple(names or _NAMES[len(shape)]))
 
 
-def accelerators(*shape: int, names: Sequence[str] = ("dp", "tp", "pp")) -> DeviceMesh:
+def accelerators(*shape: int) -> DeviceMesh:
     """Accelerators, each once."""
-    devices = tuple(Accelerator(i) for i in range(int(np.prod(shape))))
-    return DeviceMesh(devices, shape, tuple(names[-len(shape) :]))
+    devices = tuple(Accelerator(i) for i in range(math.prod(shape)))
+    return DeviceMesh(devices, shape, _NAMES[len(shape)])
 
 
 def spread(array: np.ndarray, on: DeviceMesh, *placements: Placement) -> Tensor:
