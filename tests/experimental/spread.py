@@ -38,20 +38,16 @@ def accelerators(*shape: int) -> DeviceMesh:
 
 def spread(array: np.ndarray, on: DeviceMesh, *placements: Placement) -> Tensor:
     """An array over a mesh; of a sum, each device has a term of its own."""
-    whole = tuple(R if isinstance(p, Partial) else p for p in placements)
-    t = Tensor.from_dlpack(array).to(DeviceMapping(on, whole))
+    whole = DeviceMapping(on, tuple(R if isinstance(p, Partial) else p for p in placements))
     sums = [axis for axis, p in enumerate(placements) if isinstance(p, Partial)]
     if not sums:
-        return t
+        return Tensor.from_dlpack(array).to(whole)
     count = on.axis_size(sums)
-    parts = []
-    for d, shard in enumerate(t.local_shards):
-        k = on.device_coord(d, sums)
-        term = shard.to_numpy() * 0 + k
-        if not k:
-            term = shard.to_numpy() - count * (count - 1) / 2
-        term = np.ascontiguousarray(term.astype(array.dtype))
-        parts.append(Tensor.from_dlpack(term).to(on.devices[d]))
+    # Terms that differ and add up: device k has k, and the first what is left.
+    terms = [np.full_like(array, k) for k in range(count)]
+    terms[0] = array - array.dtype.type(count * (count - 1) // 2)
+    split = [Tensor.from_dlpack(t).to(whole).local_shards for t in terms]
+    parts = [split[on.device_coord(d, sums)][d] for d in range(on.num_devices)]
     return Tensor.from_shard_values(parts, DeviceMapping(on, placements))
 
 

@@ -209,7 +209,17 @@ class CompiledCallable:
 class _Slot:
     """The place of a tensor among the arguments."""
 
-    __slots__ = ("count", "device", "dtype", "fixed", "is_buffer", "layout", "path", "shape")
+    __slots__ = (
+        "count",
+        "device",
+        "dtype",
+        "fixed",
+        "is_buffer",
+        "layout",
+        "path",
+        "shape",
+        "shapes",
+    )
 
     def __init__(self, path: str, layout: TensorLayout) -> None:
         self.path = path
@@ -218,8 +228,11 @@ class _Slot:
         self.is_buffer = is_buffer(layout)
         types = layout.local_types
         self.count = len(types)
-        # A size for each dimension, None where it is symbolic.
-        self.shape = [d.dim if isinstance(d, StaticDim) else None for d in types[0].shape]
+        # For each device a size for each dimension, None where it is symbolic.
+        self.shapes = [
+            [d.dim if isinstance(d, StaticDim) else None for d in t.shape] for t in types
+        ]
+        self.shape = self.shapes[0]
         self.fixed = None if None in self.shape else tuple(self.shape)
         self.device = types[0].device.to_device()
 
@@ -253,16 +266,33 @@ class _Slot:
             device = buffer.device
             if device is not self.device and device != self.device:
                 raise self._refused(f"is on {device}")
+        elif not self.is_buffer:
+            self._check_parts(value, found)
         return found
+
+    def _check_parts(self, tensor: Any, found: tuple[Buffer, ...]) -> None:
+        """Refuses a tensor on several devices that is placed otherwise than declared."""
+        mesh, declared = tensor.mesh, self.layout.mesh
+        if mesh.devices != declared.devices:
+            raise self._refused(f"is on {', '.join(map(str, mesh.devices))}")
+        if tensor.placements != self.layout.placements:
+            raise self._refused(f"is placed {list(tensor.placements)}")
+        for i, buffer in enumerate(found):
+            if not _fits(buffer.shape, self.shapes[i]):
+                raise self._refused(f"has shape {list(buffer.shape)} on {declared.devices[i]}")
 
     def fits(self, shape: tuple[int, ...]) -> bool:
         """Whether a shape is as declared, symbolic dimensions apart."""
-        return len(shape) == len(self.shape) and all(
-            want is None or want == size for want, size in zip(self.shape, shape, strict=True)
-        )
+        return _fits(shape, self.shape)
 
     def _refused(self, what: str) -> ValueError:
         return ValueError(f"argument {self.path}: it {what}; declared is {self.layout!r}")
+
+
+def _fits(shape: tuple[int, ...], declared: list[int | None]) -> bool:
+    return len(shape) == len(declared) and all(
+        want is None or want == size for want, size in zip(declared, shape, strict=True)
+    )
 
 
 def _builder(treedef: tree.TreeDef) -> Callable[[Iterator[Any]], Any]:
