@@ -20,7 +20,9 @@ import jax
 from maxjax.driver import CPU, Buffer, Device
 from maxjax.experimental._context import CONTEXT
 from maxjax.experimental._distributed import first, run_placed
+from maxjax.experimental._programs import computed
 from maxjax.experimental.realization_context import ensure_context, is_default
+from maxjax.experimental.sharding._auto_reshard import current_policy
 from maxjax.experimental.support import driver_tensor_type
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph.graph import Graph
@@ -97,15 +99,15 @@ def _wrapped(
 
     @functools.wraps(graph_op)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
+        own_rule = wrapper.rule  # pyright: ignore[reportAttributeAccessIssue]
         if eager and CONTEXT.get() is None and CURRENT_GRAPH.get() is None and is_default():
-            done, result = _at_once(graph_op, args, kwargs)
+            done, result = _at_once(wrapper, graph_op, own_rule, args, kwargs)
             if done:
                 return result
         spread = first(args)
         if spread is None and kwargs:
             spread = first(kwargs.values())
         if spread is not None:
-            own_rule = wrapper.rule  # pyright: ignore[reportAttributeAccessIssue]
             return run_placed(wrapper, graph_op, own_rule, spread, args, kwargs)
         with ensure_context():
             lowered = [
@@ -166,10 +168,14 @@ class _Slot:
 
 
 def _at_once(
-    graph_op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    wrapper: Callable[..., Any],
+    graph_op: Callable[..., Any],
+    rule: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> tuple[bool, Any]:
     """The result of a graph op on tensors with values; False if it cannot be had so."""
-    buffers: list[Buffer] = []
+    buffers: list[Any] = []
     try:
         key = (
             graph_op,
@@ -179,6 +185,18 @@ def _at_once(
         kept = _programs.get(key)
     except (_Unkept, TypeError):  # a TypeError: an argument without a hash
         return False, None
+    if kept is None and any(type(b) is Tensor for b in buffers):
+        policy = current_policy()
+        if policy.mode == "warn":  # each call is to warn
+            return False, None
+        tensors = [b if type(b) is Tensor else Tensor._of((b,)) for b in buffers]
+
+        def run(inside: list[Tensor]) -> Any:
+            values = iter(inside)
+            own = [_substituted(a, values) for a in args]
+            return wrapper(*own, **{n: _substituted(a, values) for n, a in kwargs.items()})
+
+        return True, computed((key, rule, policy), tensors, run)
     if kept is None:
         kept = _compiled(graph_op, args, kwargs, buffers)
         with _lock:
@@ -193,14 +211,18 @@ def _at_once(
     return True, _rebuilt(form, outputs)
 
 
-def _key(argument: Any, buffers: list[Buffer]) -> Any:
-    """What a program depends on of an argument; the tensors in it are collected."""
+def _key(argument: Any, buffers: list[Any]) -> Any:
+    """What a program depends on of an argument; the tensors in it are collected.
+
+    Those are buffers, or distributed tensors.
+    """
     kind = type(argument)
     if kind is Tensor:
         if argument._state is not None:
             argument._compute()
         if argument._mapping is not None:
-            raise _Unkept
+            buffers.append(argument)
+            return Tensor
         (buffer,) = argument._storages
         buffers.append(buffer)
         return Tensor, buffer.dtype, buffer.shape, buffer.device

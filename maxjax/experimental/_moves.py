@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from maxjax.driver import CPU, Device
@@ -11,6 +11,7 @@ from maxjax.dtype import DType
 from maxjax.experimental import _shards
 from maxjax.experimental._context import CONTEXT
 from maxjax.experimental._graph_functions import full
+from maxjax.experimental._programs import at_once, computed
 from maxjax.experimental.realization_context import ensure_context
 from maxjax.experimental.sharding import (
     DeviceMapping,
@@ -27,7 +28,6 @@ from maxjax.experimental.sharding.transfer import Step, scatter_mapping, transfe
 from maxjax.experimental.tensor import Tensor
 from maxjax.graph import ops
 from maxjax.graph.device import DeviceRef
-from maxjax.graph.ir import CURRENT_GRAPH
 from maxjax.graph.shape import ShapeLike
 from maxjax.graph.value import TensorValue
 
@@ -52,11 +52,6 @@ def _made(values: Sequence[Any], mapping: DeviceMapping) -> Tensor:
     ctx = CONTEXT.get()
     assert ctx is not None
     return ctx.create_unrealized(tuple(values), mapping=mapping)
-
-
-def _has_values(t: Tensor) -> bool:
-    """Whether it can be moved at once."""
-    return t.real and CONTEXT.get() is None and CURRENT_GRAPH.get() is None
 
 
 # ---------------------------------------------------------------- transfers
@@ -99,13 +94,23 @@ def transfer_to(t: Any, target: Any) -> Tensor:
     if (t.mesh, t.placements) == (mapping.mesh, mapping.placements):
         return t
     steps = transfer_steps(t.layout, DeviceMapping(t.mesh, mapping.placements))
-    if _has_values(t) and not steps:
+    if t.real and at_once() and not steps:
         moved = zip(t.buffers, mapping.mesh.devices, strict=True)
         return Tensor._of(tuple(b.to(d) for b, d in moved), mapping)
-    with ensure_context():
-        values = _after(t, steps)
-        pairs = zip(values, mapping.mesh.devices, strict=True)
+
+    def run(inside: list[Tensor]) -> Tensor:
+        pairs = zip(_after(inside[0], steps), mapping.mesh.devices, strict=True)
         return _made([_shards.moved(v, d) for v, d in pairs], mapping)
+
+    return _computed(("transfer", mapping), t, run)
+
+
+def _computed(key: Any, t: Tensor, run: Callable[[list[Tensor]], Tensor]) -> Tensor:
+    """What a function gives of a tensor, at once or in the context in force."""
+    if t.real and at_once():
+        return computed(key, [t], run)
+    with ensure_context():
+        return run([t])
 
 
 def _after(t: Tensor, steps: Sequence[Step]) -> list[TensorValue]:
@@ -118,7 +123,7 @@ def _after(t: Tensor, steps: Sequence[Step]) -> list[TensorValue]:
 def _on_device(t: Tensor, device: Device) -> Tensor:
     if t.device == device:
         return t
-    if _has_values(t):
+    if t.real and at_once():
         return Tensor._of((t.storage.to(device),))
     with ensure_context():
         return Tensor.from_graph_value(
@@ -127,7 +132,7 @@ def _on_device(t: Tensor, device: Device) -> Tensor:
 
 
 def _scattered(t: Tensor, target: DeviceMapping) -> Tensor:
-    if _has_values(t):
+    if t.real and at_once():
         return Tensor._of(*_shards.spread(t.storage, target))
     with ensure_context():
         mapping = scatter_mapping(t.layout, target)
@@ -139,14 +144,17 @@ def _gathered(t: Tensor, device: Device) -> Tensor:
     steps = transfer_steps(t.layout, DeviceMapping.replicated(t.mesh))
     devices = t.mesh.devices
     nearest = devices.index(device) if device in devices else 0
-    if _has_values(t):
+    if t.real and at_once():
         if not steps:
             return Tensor._of((t.buffers[nearest].to(device),))
         if device.is_host and _shards.is_joinable(t.mapping):
             return Tensor._of((_shards.joined(t.buffers, t.layout),))
-    with ensure_context():
-        value = _shards.moved(_after(t, steps)[nearest], device)
+
+    def run(inside: list[Tensor]) -> Tensor:
+        value = _shards.moved(_after(inside[0], steps)[nearest], device)
         return Tensor.from_graph_value(value)
+
+    return _computed(("gather", device), t, run)
 
 
 def materialize(t: Tensor) -> Tensor:
@@ -178,9 +186,13 @@ def _collective(t: Tensor, kind: Collective, mesh_axis: AxisLike, axis: int, aft
     """A tensor after a collective along an axis of its mesh, or several, and how it is placed."""
     axes = t.mesh.axis_indices(mesh_axis)
     placements = tuple(after if i in axes else p for i, p in enumerate(t.placements))
-    with ensure_context():
-        values = _shards.performed(Step(kind, axes, axis), values_of(t), t.mesh)
+    step = Step(kind, axes, axis)
+
+    def run(inside: list[Tensor]) -> Tensor:
+        values = _shards.performed(step, values_of(inside[0]), t.mesh)
         return _made(values, DeviceMapping(t.mesh, placements))
+
+    return _computed(("collective", step), t, run)
 
 
 def allreduce_sum(t: Tensor, mesh_axis: AxisLike = 0) -> Tensor:

@@ -43,6 +43,7 @@ __all__ = [
     "Mode",
     "Transition",
     "auto_reshard",
+    "current_policy",
     "moved_input_slots",
     "pick_reshard_action",
     "row_transitions",
@@ -76,6 +77,11 @@ class _Policy:
 
 _OUTSIDE = _Policy()
 _POLICY: ContextVar[_Policy] = ContextVar("_POLICY", default=_OUTSIDE)
+
+
+def current_policy() -> _Policy:
+    """What ops may move here; equal policies make ops do the same."""
+    return _POLICY.get()
 
 
 @contextlib.contextmanager
