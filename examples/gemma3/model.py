@@ -21,7 +21,16 @@ from maxjax.graph import (
 from maxjax.graph.weights import Weights
 
 from .assets import Config
-from .layers import Embedding, Layer, Norm, Rope, attention_bias, cache_types
+from .layers import (
+    Embedding,
+    Layer,
+    Norm,
+    Parameter,
+    Rope,
+    attention_bias,
+    cache_types,
+    placeholders,
+)
 from .sampling import draw, input_types, likeliest
 
 __all__ = ["Gemma3", "build"]
@@ -40,8 +49,8 @@ class Gemma3:
         self.config = config
         self.device = device
         self.embedding = Embedding(weights.token_embd.weight, device)
-        weights.output_norm.weight.allocate(device=device)
-        self.norm = Norm(weights.output_norm.weight, "", device)
+        norm = weights.output_norm.weight.allocate(device=device)
+        self.norm = Norm(Parameter(lambda: norm, None))
         # Layers whose weights are packed in the same way are calls of one body.
         self.kinds: list[str] = []
         self.bodies: dict[str, Layer] = {}
@@ -54,7 +63,8 @@ class Gemma3:
                 if encoding is not None:
                     kind.append(f"{name.split('.')[2]}_{encoding.name}")
             self.kinds.append("_".join(["layer", *kind]))
-            self.bodies.setdefault(self.kinds[-1], Layer(layer, config, device))
+            take = placeholders(f"{layer.name}.", device)
+            self.bodies.setdefault(self.kinds[-1], Layer(layer, config, take))
 
     def __call__(
         self,
@@ -96,8 +106,7 @@ class Gemma3:
 
     def _last(self, x: TensorValue) -> TensorValue:
         """The normalised vector of the last token, ``(batch, hidden)``."""
-        weight = ops.constant_external(self.norm.name, self.norm.type)
-        return ops.rms_norm(x[:, -1], weight, self.config.epsilon)
+        return self.norm(x[:, -1], self.config.epsilon)
 
     def _body(self, kind: str, types: list) -> Graph:
         """The subgraph of a kind of layer, built at the first use in a graph."""

@@ -26,7 +26,7 @@ from maxjax.graph.device import DeviceRef
 from maxjax.graph.dim import StaticDim
 from maxjax.graph.graph import Graph
 from maxjax.graph.ir import Block, Node
-from maxjax.graph.op import Op
+from maxjax.graph.op import Op, RegionOp, StateOp
 from maxjax.graph.ops.buffer import BufferLoad
 from maxjax.graph.ops.cast import TransferTo
 from maxjax.graph.ops.collective import Allgather, Allreduce, DistributedScatter, Reducescatter
@@ -498,7 +498,8 @@ class _Fold:
         same = [id(g) if g is not None and g.leaves is None else 0 for g in operands]
         types = [self.local(v.type) for v in node.operands]
         made = [self.local(v.type) for v in node.results]
-        key = (op, tuple(same), tuple(types), tuple(made), node.scope)
+        fields = tuple(_hashable(getattr(op, name)) for name in op._names)
+        key = (type(op), fields, tuple(same), tuple(types), tuple(made), node.scope)
         try:
             hash(key)
         except TypeError:
@@ -514,9 +515,9 @@ class _Fold:
         lane: int | None,
     ) -> _Entry | None:
         """The node of the folded graph that this one is on its lane, if there is one."""
-        if lane is None:
-            return None
         key = self.key(op, node, operands)
+        if lane is None:
+            return None if isinstance(op, (RegionOp, StateOp)) else self.again(key, operands)
         for entry in self.entries.get(key, ()) if key is not None else ():
             if lane in entry.lanes or entry.versions != self.versions(node, entry.operands, lane):
                 continue
@@ -529,6 +530,13 @@ class _Fold:
                 self.places[value] = group, lane
             entry.lanes.add(lane)
             return entry
+        return None
+
+    def again(self, key: Any, operands: Sequence[_Group | None]) -> _Entry | None:
+        """A node on the host that computes the same of the same."""
+        for entry in self.entries.get(key, ()) if key is not None else ():
+            if all(a is b for a, b in zip(entry.operands, operands, strict=True)):
+                return entry
         return None
 
     def fits(
@@ -574,10 +582,9 @@ class _Fold:
         lanes = set(range(len(self.devices))) if lane is None else {lane}
         results = [_Group(v, set(lanes)) for v in new.results]
         entry = _Entry(new, groups, versions, lanes, results)
-        if lane is not None:
-            key = self.key(op, node, groups)
-            if key is not None:
-                self.entries.setdefault(key, []).append(entry)
+        key = self.key(op, node, groups)
+        if key is not None:
+            self.entries.setdefault(key, []).append(entry)
         if not isinstance(op, BufferLoad):
             for group in groups:
                 if isinstance(group.value.type, BufferType):
@@ -921,6 +928,19 @@ def _named(pieces: Sequence[Piece | None], known: Mapping[str, Any]) -> str:
     if whole and name not in known:
         return name
     return next(n for k in itertools.count(2) if (n := f"{name}#{k}") not in known)
+
+
+def _hashable(field: Any) -> Any:
+    """A field of an op as part of a key: shapes are lists, slices have no hash everywhere."""
+    if isinstance(field, (list, tuple)):
+        return (len(field), *map(_hashable, field))
+    if isinstance(field, slice):
+        return slice, field.start, field.stop, field.step
+    if isinstance(field, np.ndarray):
+        return field.dtype, field.shape, field.tobytes()
+    if isinstance(field, dict):
+        return tuple((k, _hashable(v)) for k, v in field.items())
+    return field
 
 
 def _equal(a: np.ndarray, b: np.ndarray) -> bool:
