@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from maxjax.driver.memory import place
+from maxjax.driver.memory import place, snapshot
 from maxjax.lower.pieces import Piece, cut_out
 
 __all__ = ["check_home", "placed_piece", "settled"]
@@ -37,5 +37,7 @@ def placed_piece(piece: Piece, arrays: Mapping[str, Any], device: Any) -> jax.Ar
     array = cut_out(piece, arrays)
     if not isinstance(array, np.ndarray):
         return jax.device_put(array, device)
-    ours = not array.flags.writeable and array.flags.c_contiguous
-    return place(np.ascontiguousarray(array), device, ours=ours)
+    flags = array.flags
+    # Memory that nobody writes can become the device's; else one copy does, which XLA takes over.
+    own = array if flags.c_contiguous and not flags.writeable else snapshot(array)
+    return place(own, device, ours=True)

@@ -34,8 +34,15 @@ def as_array(value: Any) -> Any:
     if isinstance(value, Weights):
         value = value.data()
     if isinstance(value, WeightData):
-        value = value.to_buffer()
+        # An array of a mapped file is read where it is needed, and a Buffer of it whole.
+        value = value.data if isinstance(value.data, np.ndarray) else value.to_buffer()
+        if isinstance(value, np.ndarray):
+            return value
     if isinstance(value, Buffer):
+        host = value._host
+        if host is not None and (value._shared or not host.flags.writeable):
+            # Memory that stays where it is, as of a mapped file: who needs it copies his part.
+            return value._ndarray(share=True)
         return value.jax()
     if hasattr(value, "__dlpack__"):
         return np.from_dlpack(value)
