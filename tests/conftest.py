@@ -21,8 +21,14 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 # No deadline: the first example of a test pays for a compile. The same examples in every run;
 # `--hypothesis-profile=long` looks for new ones.
-hypothesis.settings.register_profile("short", deadline=None, derandomize=True, max_examples=50)
-hypothesis.settings.register_profile("long", deadline=None, max_examples=1000)
+# Drawing examples is slow where the machine is busy, which says nothing of the test.
+_SLOW = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile(
+    "short", deadline=None, derandomize=True, max_examples=50, suppress_health_check=_SLOW
+)
+hypothesis.settings.register_profile(
+    "long", deadline=None, max_examples=1000, suppress_health_check=_SLOW
+)
 hypothesis.settings.load_profile("short")
 
 
