@@ -5,10 +5,14 @@ Warnings are errors too (`pyproject.toml`). None of this is ever done by maxjax 
 whose import changes nothing in the process.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import hypothesis
 import jax
 import pytest
 
+from maxjax import driver
 from maxjax.engine import session
 from maxjax.graph import Graph, text
 from maxjax.lower import LoweredFunction, Manner
@@ -30,6 +34,22 @@ hypothesis.settings.register_profile(
     "long", deadline=None, max_examples=1000, suppress_health_check=_SLOW
 )
 hypothesis.settings.load_profile("short")
+
+
+@pytest.fixture(autouse=True)
+def virtual_devices_are_put_back() -> Iterator[None]:
+    """What a test changes about them, recorded facts and pages of the docs too, ends with it."""
+    known = (
+        (driver.get_virtual_device_count, driver.set_virtual_device_count),
+        (driver.get_virtual_device_api, driver.set_virtual_device_api),
+        (driver.get_virtual_device_target_arch, driver.set_virtual_device_target_arch),
+        (driver.get_virtual_cpu_target, driver.set_virtual_cpu_target),
+    )
+    before: list[Any] = [get() for get, _ in known]
+    yield
+    for (get, put), value in zip(known, before, strict=True):
+        if get() != value:
+            put(value)
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,6 @@ MODULES = (
 )
 
 _MLIR = "there is no MLIR here"
-_MANY = "issue 7: sharding and many devices"
 _POINTERS = "takes raw pointers into the memory of other GPUs; XLA has no such pointers"
 _SWITCH = "a switch of MAX's own compiler or kernels; XLA has its own (XLA_FLAGS)"
 
@@ -61,11 +60,10 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"verify_custom_op$", _MLIR),
     (r"AlgebraicDim|signatures\.graph\.(Module|Value|GraphBlock\.output)$", _MLIR),
     (r"LazyRealizationContext\.subgraph_", "its own attributes: the bodies are in subgraph_cache"),
-    (r"names\.experimental\.functional", _MANY),
     (r"signatures\.engine\.InferenceSession$", "one more keyword: the folder of compiled programs"),
     (r"experimental\.\w+\.as_subgraph$", "as the seed document has it: a key, and prefix as text"),
     (r"distributed_ep\.", _POINTERS),
-    (r"[Ss]hard|SymmetricPool", _MANY),
+    (r"SymmetricPool", "no devices can have such a pool with XLA, so that none is ever made"),
     (r"signatures\.engine\.InferenceSession\.load", "more keywords: recompiles, buckets"),
     (r"CompileOnly", "virtual devices run here, so no model is only compiled"),
     (r"CompilationStopped", "raised where MAX's compiler is told to stop half-way (pre_jit)"),

@@ -8,7 +8,7 @@ import pytest
 from maxjax import driver
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def eight_accelerators() -> Iterator[None]:
     driver.set_virtual_device_count(8)
     yield
