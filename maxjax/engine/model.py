@@ -327,7 +327,7 @@ class Model:
                 for o, moves in zip(outputs, self._to_host, strict=True)
             ]
         return [
-            Buffer.from_numpy(o) if isinstance(o, np.ndarray) else Buffer.from_jax(o, device=d)
+            Buffer.from_numpy(o) if type(o) is np.ndarray else Buffer.from_jax(o, device=d)
             for o, d in zip(outputs, self._leaves, strict=True)
         ]
 

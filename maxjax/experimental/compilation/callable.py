@@ -159,9 +159,9 @@ class CompiledCallable:
                     break
                 arrays.append(array)
             else:
-                if self.engine_model._weights is not None:
-                    results = self.engine_model._run(arrays)
-                    return self._rebuild(iter([Tensor._of((b,)) for b in results]))
+                model = self.engine_model
+                if model._weights is not None:
+                    return self._rebuild(iter([Tensor._of((b,)) for b in model._run(arrays)]))
         buffers = []
         for slot, value in zip(slots, args if plain else self._flat(args, kwargs), strict=True):
             buffers += slot.buffers(value)
